@@ -1,0 +1,95 @@
+"""Every Redis key of ours, spelled once. Each starts with the deployment's namespace.
+
+RQ's own keys start with ``rq:``; the namespace is in the names of its queues and in the ids of its
+jobs, so that two deployments on one Redis don't meet there either.
+
+| key | type | holds |
+|---|---|---|
+| ``ns:job:<job>`` | hash | one job: state, deadline, lease owner, payload, outcome |
+| ``ns:events:<job>`` | stream | what the job's listeners hear: claims, frames, the end |
+| ``ns:listeners:<job>`` | zset | ``gateway|connection``, scored by when the membership lapses |
+| ``ns:waiting:<queue>`` | zset | admitted and not claimed, scored by order of admission |
+| ``ns:running:<queue>`` | zset | claimed, scored by lease expiry |
+| ``ns:stats:<queue>`` | hash | counters and measured service times |
+| ``ns:lanes:<queue>`` | zset | ``worker|lanes`` of ready workers, scored by expiry |
+| ``ns:backlog:<queue>`` | hash | waiting jobs per principal |
+| ``ns:ended:<queue>`` | set | ended jobs whose RQ record is still to be removed |
+| ``ns:queues`` | set | names of the queues that exist |
+| ``ns:request:<principal>:<id>`` | string | the job that a request id is bound to |
+| ``ns:turn:<principal>:<id>`` | set | live jobs of one cancellation id |
+| ``ns:cancelled:<principal>:<kind>:<id>`` | string | a cancellation remembered for requests to come |
+| ``ns:worker:<worker>`` | string | what a worker says of itself, expires with its heartbeat |
+| ``ns:workers`` | zset | live workers, scored by expiry |
+| ``ns:wake:<gateway>`` | stream | ids of jobs that have news for this gateway |
+| ``ns:retained`` | zset | ``job|bytes`` of kept audio, scored by expiry |
+| ``ns:reaper`` | hash | when the last reap ran, and until when leases may not lapse |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Key names under one namespace."""
+
+    namespace: str
+
+    def job(self, job_id: str) -> str:
+        return f"{self.namespace}:job:{job_id}"
+
+    def events(self, job_id: str) -> str:
+        return f"{self.namespace}:events:{job_id}"
+
+    def listeners(self, job_id: str) -> str:
+        return f"{self.namespace}:listeners:{job_id}"
+
+    def waiting(self, queue: str) -> str:
+        return f"{self.namespace}:waiting:{queue}"
+
+    def running(self, queue: str) -> str:
+        return f"{self.namespace}:running:{queue}"
+
+    def stats(self, queue: str) -> str:
+        return f"{self.namespace}:stats:{queue}"
+
+    def lanes(self, queue: str) -> str:
+        return f"{self.namespace}:lanes:{queue}"
+
+    def backlog(self, queue: str) -> str:
+        return f"{self.namespace}:backlog:{queue}"
+
+    def ended(self, queue: str) -> str:
+        return f"{self.namespace}:ended:{queue}"
+
+    @property
+    def queues(self) -> str:
+        return f"{self.namespace}:queues"
+
+    def request(self, principal: str, request_id: str) -> str:
+        return f"{self.namespace}:request:{principal}:{request_id}"
+
+    def turn(self, principal: str, cancellation_id: str) -> str:
+        return f"{self.namespace}:turn:{principal}:{cancellation_id}"
+
+    def cancelled(self, principal: str, kind: str, id_: str) -> str:
+        return f"{self.namespace}:cancelled:{principal}:{kind}:{id_}"
+
+    def worker(self, worker_id: str) -> str:
+        return f"{self.namespace}:worker:{worker_id}"
+
+    @property
+    def workers(self) -> str:
+        return f"{self.namespace}:workers"
+
+    def wake(self, gateway_id: str) -> str:
+        return f"{self.namespace}:wake:{gateway_id}"
+
+    @property
+    def retained(self) -> str:
+        return f"{self.namespace}:retained"
+
+    @property
+    def reaper(self) -> str:
+        return f"{self.namespace}:reaper"
