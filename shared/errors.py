@@ -99,9 +99,7 @@ CODES: Final[dict[str, CodeSpec]] = {
     **_family(422, INVALID, False, "invalid_type"),
     **_family(429, OVERLOADED, True, "queue_full", "deadline_unmeetable", "too_many_waiting"),
     **_family(500, SERVER, True, "internal_error"),
-    **_family(
-        502, GENERATION, True, "no_audio_generated", "csm_synthesis_failed", "worker_lost"
-    ),
+    **_family(502, GENERATION, True, "no_audio_generated", "csm_synthesis_failed", "worker_lost"),
     **_family(
         503,
         UNAVAILABLE,

@@ -14,8 +14,16 @@ import structlog
 
 def configure_logging(role: str, level: str = "info", *, pretty: bool = False) -> None:
     """Route structlog and the standard library (RQ, uvicorn) to stdout, labelled with ``role``."""
+
+    def add_role(
+        _: object, __: str, event: structlog.typing.EventDict
+    ) -> structlog.typing.EventDict:
+        event["role"] = role
+        return event
+
     shared_steps: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
+        add_role,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -45,4 +53,3 @@ def configure_logging(role: str, level: str = "info", *, pretty: bool = False) -
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    structlog.contextvars.bind_contextvars(role=role)
