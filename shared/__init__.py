@@ -1,1 +1,1 @@
-"""What both ends of the queue agree on: messages, keys, errors, settings, digests, WAV, manifests."""
+"""What both ends of the queue agree on: messages, keys, errors, settings, digests, manifests."""

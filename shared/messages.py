@@ -35,7 +35,7 @@ class MalformedMessage(ValueError):
 
 
 @cache
-def _accepted_types(cls: type) -> dict[str, tuple[type, ...]]:
+def _accepted_types(cls: type[Any]) -> dict[str, tuple[type, ...]]:
     hints = typing.get_type_hints(cls)
     return {field.name: _concrete(hints[field.name]) for field in fields(cls)}
 
@@ -52,7 +52,7 @@ class Message:
     __slots__ = ()
 
     def to_bytes(self) -> bytes:
-        return typing.cast(bytes, msgpack.packb(asdict(self)))  # type: ignore[call-overload]
+        return typing.cast(bytes, msgpack.packb(asdict(typing.cast(Any, self))))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -60,7 +60,7 @@ class Message:
             values = msgpack.unpackb(data, strict_map_key=True)
         except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
             raise MalformedMessage(f"{cls.__name__}: not msgpack") from error
-        accepted = _accepted_types(cls)
+        accepted = _accepted_types(typing.cast(Any, cls))
         if not isinstance(values, dict) or values.keys() != accepted.keys():
             raise MalformedMessage(f"{cls.__name__}: other keys than expected")
         for name, value in values.items():

@@ -1,0 +1,183 @@
+"""RQ carries job ids to workers and shows them to its tools. Nothing more is decided here.
+
+Only RQ's public classes are used: a queue's list, ``Queue.lmove``, job records, the started registry
+and worker registration. RQ's retries, timeouts, maintenance and registry clean-up are not: they would
+move jobs without our scripts. A row in the started registry is scored years ahead, so that a tool
+which cleans registries can't harm a live job.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any, Final
+
+import msgpack
+import structlog
+from redis.exceptions import ResponseError
+from rq import Queue, SimpleWorker
+from rq.exceptions import DequeueTimeout, DeserializationError, NoSuchJobError
+from rq.executions import Execution
+from rq.intermediate_queue import IntermediateQueue
+from rq.job import Job
+from rq.worker import WorkerStatus
+from rq.worker_registration import clean_worker_registry
+
+from shared.keys import Keys
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+FUNCTION: Final = "psionic_csm.speak"
+"""The one function name that a worker accepts. It is a label: nothing is imported by it."""
+
+YEARS_S: Final = 10 * 365 * 86_400
+LIST_VERSION: Final = (6, 2, 0)
+
+log = structlog.get_logger()
+
+
+class MsgpackSerializer:
+    """RQ's serializer protocol without pickle: data, never code."""
+
+    @staticmethod
+    def dumps(value: Any) -> bytes:
+        packed: bytes = msgpack.packb(value)
+        return packed
+
+    @staticmethod
+    def loads(data: bytes) -> Any:
+        return msgpack.unpackb(data)
+
+
+class Carrier:
+    """One artifact's RQ queue, seen from a process that pushes or pulls ids."""
+
+    def __init__(self, redis: Redis, namespace: str, queue: str) -> None:
+        self._redis = redis
+        self._keys = Keys(namespace)
+        self._name = queue
+        self._queue = Queue(queue, connection=redis, serializer=MsgpackSerializer)
+        self._intermediate = IntermediateQueue(self._queue.key, redis)
+        self._worker: SimpleWorker | None = None
+
+    @property
+    def list_key(self) -> str:
+        """RQ's list of this queue, which our scripts read."""
+        return str(self._queue.key)
+
+    def push(self, job_id: str, *, at_front: bool = False) -> None:
+        """Enqueue an id. Doing it twice is harmless: the claim decides."""
+        self._queue.enqueue_job(self._record(job_id), at_front=at_front)
+
+    def pull(self, timeout_s: int | None) -> str | None:
+        """The next id, or None. ``timeout_s`` None returns at once, else it blocks that long.
+
+        A record that doesn't name our function, or can't be read, is refused, counted and dropped.
+        """
+        try:
+            popped = Queue.lmove(self._redis, self._queue.key, timeout_s)
+        except DequeueTimeout:
+            return None
+        if popped is None:
+            return None
+        job_id = popped[1].decode("utf-8", "replace")
+        refusal = self._refusal(job_id)
+        if refusal is None:
+            return job_id
+        log.warning("foreign_job_refused", queue=self._name, rq_job=job_id[:80], why=refusal)
+        self._redis.hincrby(self._keys.stats(self._name), "foreign_refused", 1)
+        self._intermediate_remove(popped[1])
+        self._redis.delete(Job.key_for(job_id))
+        return None
+
+    def drop(self, job_id: str) -> None:
+        """The id was pulled and led to nothing: take it off the intermediate list."""
+        self._intermediate_remove(job_id)
+
+    def started(self, job_id: str, hint: str | None) -> None:
+        """Show the job as started by this worker; ``hint`` is the id that was pulled for it."""
+        assert self._worker is not None, "birth() comes first"
+        record = self._record(job_id)
+        with self._redis.pipeline() as pipe:
+            Execution.create(record, YEARS_S, pipe, worker_name=self._worker.name)
+            record.save(pipeline=pipe)
+            record.prepare_for_execution(self._worker.name, pipeline=pipe)
+            self._worker.set_state(WorkerStatus.BUSY, pipeline=pipe)
+            if hint is not None:
+                pipe.lrem(self._intermediate.key, 1, hint)
+            pipe.execute()
+
+    def forget(self, job_ids: list[str]) -> None:
+        """Remove all that RQ holds of ended jobs."""
+        for job_id in job_ids:
+            self._record(job_id).delete(remove_from_queue=True)
+            self._intermediate_remove(job_id)
+        if job_ids:
+            self._redis.srem(self._keys.ended(self._name), *job_ids)
+
+    def sweep(self, limit: int = 200) -> int:
+        """Forget ended jobs whose worker didn't, and registrations of dead workers."""
+        leftovers = self._redis.srandmember(self._keys.ended(self._name), limit)
+        self.forget([member.decode() for member in leftovers])
+        clean_worker_registry(self._queue)
+        return len(leftovers)
+
+    def birth(self, worker_id: str) -> None:
+        """Register as an RQ worker of this queue, so that ``rq info`` shows it."""
+        self._worker = SimpleWorker(
+            [self._queue],
+            name=worker_id,
+            connection=self._redis,
+            serializer=MsgpackSerializer,
+            worker_ttl=30,
+            log_job_description=False,
+        )
+        self._worker.register_birth()
+        self._worker.set_state(WorkerStatus.IDLE)
+
+    def beat(self, *, busy: bool) -> None:
+        if self._worker is not None:
+            self._worker.heartbeat()
+            self._worker.set_state(WorkerStatus.BUSY if busy else WorkerStatus.IDLE)
+
+    def death(self) -> None:
+        if self._worker is not None:
+            self._worker.register_death()
+            self._redis.delete(self._worker.key)
+
+    def _record(self, job_id: str) -> Job:
+        record = Job.create(
+            FUNCTION,
+            args=(job_id,),
+            id=job_id,
+            connection=self._redis,
+            serializer=MsgpackSerializer,
+            timeout=-1,
+            result_ttl=0,
+            failure_ttl=60,
+            description=job_id,
+            origin=self._name,
+        )
+        return record
+
+    def _refusal(self, job_id: str) -> str | None:
+        try:
+            record = Job.fetch(job_id, connection=self._redis, serializer=MsgpackSerializer)
+            if record.func_name != FUNCTION or list(record.args) != [job_id]:
+                return "names another function"
+        except NoSuchJobError:
+            return None
+        except (
+            DeserializationError,
+            ResponseError,
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            zlib.error,
+        ) as error:
+            return f"unreadable record ({type(error).__name__})"
+        return None
+
+    def _intermediate_remove(self, job_id: str | bytes) -> None:
+        self._redis.lrem(self._intermediate.key, 1, job_id)  # type: ignore[arg-type]

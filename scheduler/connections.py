@@ -1,0 +1,91 @@
+"""Redis clients with the time limits that each use needs, and what it means when Redis is away.
+
+A command is tried once more when its connection turns out to be dead, since a restarted Redis leaves
+a pool full of those; every script of ours tolerates a second run after a lost reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    ConnectionError as RedisConnectionError,
+)
+from redis.exceptions import (
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+)
+from redis.exceptions import (
+    TimeoutError as RedisTimeoutError,
+)
+from redis.retry import Retry
+
+from shared.errors import SpeechError
+
+AWAY: Final[tuple[type[Exception], ...]] = (
+    RedisConnectionError,
+    RedisTimeoutError,
+    ReadOnlyError,
+    OSError,
+)
+"""What a Redis that is away, still loading, or failing over looks like to a caller."""
+
+BLOCK_MS: Final = 1000
+"""How long a blocking read waits before it looks round."""
+
+RETRY_AFTER_S: Final = 2.0
+
+
+def connect(url: str, *, timeout_s: float = 1.5) -> redis.Redis:
+    """A synchronous client that gives up after ``timeout_s``, which must exceed ``BLOCK_MS``."""
+    return redis.Redis.from_url(
+        url,
+        socket_connect_timeout=timeout_s,
+        socket_timeout=timeout_s,
+        retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
+    )
+
+
+def connect_async(
+    url: str, *, timeout_s: float = 0.8, max_connections: int = 64
+) -> redis.asyncio.Redis:
+    """An asyncio client that gives up after ``timeout_s``; commands past the pool's size wait."""
+    pool = redis.asyncio.BlockingConnectionPool.from_url(
+        url,
+        max_connections=max_connections,
+        timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+        socket_timeout=timeout_s,
+        retry=AsyncRetry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
+    )
+    return redis.asyncio.Redis.from_pool(pool)
+
+
+@contextmanager
+def refusing_when_away() -> Iterator[None]:
+    """Turn Redis being away or full into the refusal that a caller gets."""
+    try:
+        yield
+    except AWAY as error:
+        raise SpeechError(
+            "queue_unavailable", "the queue can't be reached", retry_after_s=RETRY_AFTER_S
+        ) from error
+    except OutOfMemoryError as error:
+        raise _memory_low() from error
+    except ResponseError as error:
+        if "OOM" in str(error):
+            raise _memory_low() from error
+        raise
+
+
+def _memory_low() -> SpeechError:
+    return SpeechError(
+        "queue_memory_low", "the queue is near its memory limit", retry_after_s=RETRY_AFTER_S
+    )

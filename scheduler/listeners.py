@@ -1,0 +1,196 @@
+"""The callers that wait at one gateway: admitted, listening, heard, and gone.
+
+Each waiting caller is a member of its job's listener set, renewed here for all callers in one call.
+When the last one leaves, or its gateway dies and the membership lapses, the job is abandoned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import structlog
+
+from scheduler.admission import Admission, Admitted, AdmitRequest
+from scheduler.connections import AWAY, refusing_when_away
+from scheduler.events import EventReader, Subscription
+from scheduler.scripts import AsyncScripts
+from shared.errors import SpeechError
+from shared.messages import Event
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+    from scheduler.results import Results
+    from shared.settings import QueueSettings
+
+RENEW_BATCH: Final = 500
+
+log = structlog.get_logger()
+
+
+class Caller:
+    """One waiting caller and the events of its job. Leave when done, whatever happened."""
+
+    def __init__(self, listeners: Listeners, admitted: Admitted, name: str) -> None:
+        self.admitted = admitted
+        self.name = name
+        self._listeners = listeners
+        self.subscription: Subscription | None = None
+        self.replayed: list[Event] = []
+
+    @property
+    def job_id(self) -> str:
+        return self.admitted.job_id
+
+    async def next_event(self) -> Event:
+        """The job's next event. Raises ``queue_unavailable`` when the job is gone from Redis."""
+        if self.subscription is None:
+            return self.replayed.pop(0)
+        event = await self.subscription.next()
+        if event is None:
+            raise SpeechError(
+                "queue_unavailable", "the queue lost this job", retry_after_s=RETRY_LOST_S
+            )
+        return event
+
+    async def leave(self) -> None:
+        """Stop listening. Safe after the end, twice, and while Redis is away (then it lapses)."""
+        await self._listeners.leave(self)
+
+
+RETRY_LOST_S: Final = 1.0
+
+
+class Listeners:
+    """All waiting callers of one gateway process."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        settings: QueueSettings,
+        reader: EventReader,
+        admission: Admission,
+        results: Results,
+        gateway_id: str,
+    ) -> None:
+        self._settings = settings
+        self._scripts = AsyncScripts(redis, settings.namespace)
+        self._reader = reader
+        self._admission = admission
+        self._results = results
+        self._gateway_id = gateway_id
+        self._callers: dict[str, Caller] = {}
+        self._numbers = count(1)
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._callers)
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._renew_for_ever(), name="listener-renewal")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        for caller in list(self._callers.values()):
+            await caller.leave()
+
+    async def join(self, request: AdmitRequest) -> Caller:
+        """Pass the door and listen. Raises what :meth:`Admission.admit` raises.
+
+        The subscription stands before the job can have events, and a caller that goes away while
+        this runs leaves nothing behind.
+        """
+        job_id = self._admission.new_job_id()
+        name = f"{self._gateway_id}|{next(self._numbers)}"
+        subscription = self._reader.subscribe(job_id)
+        try:
+            admitted = await self._admission.admit(request, job_id, name)
+        except asyncio.CancelledError:
+            self._reader.unsubscribe(subscription)
+            await asyncio.shield(self._leave(job_id, name))
+            raise
+        except SpeechError:
+            self._reader.unsubscribe(subscription)
+            raise
+        caller = Caller(self, admitted, name)
+        if admitted.kind == "admitted":
+            caller.subscription = subscription
+            self._callers[name] = caller
+            return caller
+        self._reader.unsubscribe(subscription)
+        if admitted.kind == "replay":
+            caller.replayed = await self._replay(admitted.job_id)
+            return caller
+        caller.subscription = self._reader.subscribe(admitted.job_id)
+        self._callers[name] = caller
+        try:
+            with refusing_when_away():
+                await self._reader.catch_up([admitted.job_id])
+        except BaseException:
+            await asyncio.shield(caller.leave())
+            raise
+        return caller
+
+    async def leave(self, caller: Caller) -> None:
+        if self._callers.pop(caller.name, None) is None:
+            return
+        if caller.subscription is not None:
+            self._reader.unsubscribe(caller.subscription)
+        await self._leave(caller.job_id, caller.name)
+
+    async def _leave(self, job_id: str, name: str) -> None:
+        settings = self._settings
+        try:
+            await self._scripts.call(
+                "leave",
+                job_id,
+                name,
+                settings.result_ttl_ms,
+                settings.metadata_ttl_ms,
+                settings.retained_bytes,
+            )
+        except AWAY as error:
+            log.warning("leave_failed", job=job_id, error=type(error).__name__)
+
+    async def _replay(self, job_id: str) -> list[Event]:
+        """The events of an ended job. A cancelled one may have no stream any more."""
+        events = await self._results.events(job_id)
+        if not events:
+            record = await self._results.read(job_id)
+            if record is None or record.end is None:
+                raise SpeechError(
+                    "queue_unavailable",
+                    "the outcome of this request is no longer kept",
+                    retry_after_s=RETRY_LOST_S,
+                )
+            events = [record.end]
+        return events
+
+    async def _renew_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.listener_renew_ms / 1000)
+            callers = list(self._callers.values())
+            for i in range(0, len(callers), RENEW_BATCH):
+                try:
+                    await self._renew(callers[i : i + RENEW_BATCH])
+                except AWAY as error:
+                    log.warning("listener_renewal_failed", error=type(error).__name__)
+
+    async def _renew(self, callers: list[Caller]) -> None:
+        flat = [part for caller in callers for part in (caller.job_id, caller.name)]
+        states = await self._scripts.call("listen", self._settings.listener_ttl_ms, *flat)
+        for caller, state in zip(callers, states, strict=True):
+            if state == b"" and caller.subscription is not None:
+                caller.subscription.lose()
+
+
+def new_gateway_id() -> str:
+    """Unique for each gateway process, so that nobody hears another's wake stream."""
+    return f"gw-{uuid4().hex[:16]}"

@@ -1,0 +1,106 @@
+"""True load: depth, in flight, lanes and waits of each queue, and what each worker says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from redis.exceptions import ResponseError
+
+from scheduler.connections import refusing_when_away
+from scheduler.scripts import AsyncScripts
+from shared.clock import monotonic_ms
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+MEMORY_LIMIT: Final = 0.8
+"""The share of Redis's memory limit above which nothing new is admitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLoad:
+    """One artifact's queue. Times in milliseconds."""
+
+    queue: str
+    depth: int = 0
+    in_flight: int = 0
+    lanes: int = 0
+    estimated_wait_ms: int = 0
+    oldest_wait_ms: int = 0
+    mean_service_ms: float = 0.0
+    admitted: int = 0
+    ended: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSnapshot:
+    """All queues and live workers at one moment."""
+
+    queues: dict[str, QueueLoad] = field(default_factory=dict)
+    workers: tuple[dict[str, Any], ...] = ()
+    memory_share: float = 0.0
+
+    def queue(self, name: str) -> QueueLoad:
+        return self.queues.get(name, QueueLoad(name))
+
+    @property
+    def memory_low(self) -> bool:
+        return self.memory_share >= MEMORY_LIMIT
+
+
+class Load:
+    """Reads the load, at most once per ``max_age_ms`` however many ask."""
+
+    def __init__(self, redis: Redis, namespace: str, *, max_age_ms: float = 250.0) -> None:
+        self._redis = redis
+        self._scripts = AsyncScripts(redis, namespace)
+        self._max_age_ms = max_age_ms
+        self._read_at = -max_age_ms
+        self._latest: LoadSnapshot | None = None
+        self._reading = asyncio.Lock()
+
+    async def snapshot(self) -> LoadSnapshot:
+        """Raises :class:`SpeechError` ``queue_unavailable`` when Redis is away."""
+        async with self._reading:
+            if self._latest is None or monotonic_ms() - self._read_at > self._max_age_ms:
+                self._latest = None
+                self._latest = await self._read()
+                self._read_at = monotonic_ms()
+            return self._latest
+
+    async def _read(self) -> LoadSnapshot:
+        with refusing_when_away():
+            reply = await self._scripts.call("load")
+            memory = await self._memory_share()
+        split = reply.index(b"")
+        rows = [reply[i : i + 9] for i in range(0, split, 9)]
+        return LoadSnapshot(
+            queues={row[0].decode(): _queue_load(row) for row in rows},
+            workers=tuple(json.loads(document) for document in reply[split + 1 :]),
+            memory_share=memory,
+        )
+
+    async def _memory_share(self) -> float:
+        try:
+            info = await self._redis.info("memory")
+        except ResponseError:
+            return 0.0  # a server without INFO sets no limit that could be known
+        limit = int(info.get("maxmemory", 0))
+        return int(info["used_memory"]) / limit if limit else 0.0
+
+
+def _queue_load(row: list[bytes]) -> QueueLoad:
+    return QueueLoad(
+        queue=row[0].decode(),
+        depth=int(row[1]),
+        in_flight=int(row[2]),
+        lanes=int(row[3]),
+        estimated_wait_ms=int(row[4]),
+        oldest_wait_ms=int(row[5]),
+        mean_service_ms=float(row[6]),
+        admitted=int(row[7]),
+        ended=int(row[8]),
+    )

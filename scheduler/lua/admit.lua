@@ -1,0 +1,96 @@
+-- Admit a request, attach to its job, point at its outcome, or say why not: one decision.
+-- ARGV: ns, job, principal, request, cancellation ('' for none), queue, fingerprint, payload,
+--       timeout_ms, listener, listener_ttl, min_depth, depth_per_lane, max_depth, max_per_principal
+-- Returns {verdict, ...}: admitted depth wait | attached job | replay job | conflict | cancelled |
+--   no_ready_worker | queue_full depth wait | too_many_waiting wait | deadline_unmeetable wait
+local MAX_TURN = 64
+local id, principal, request, turn = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local queue, fingerprint, payload = ARGV[6], ARGV[7], ARGV[8]
+local timeout, listener, listener_ttl = tonumber(ARGV[9]), ARGV[10], tonumber(ARGV[11])
+local min_depth, per_lane, max_depth = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
+local max_per_principal = tonumber(ARGV[15])
+local now = now_ms()
+local jk = key('job', id)
+
+local function listen(job)
+  redis.call('ZADD', key('listeners', job), now + listener_ttl, listener)
+end
+
+local function attach(bound)
+  local other = read_job(bound, 'state', 'fingerprint', 'finish_reason', 'abandoned', 'deadline_ms')
+  if not other.state then return nil end
+  local same = other.fingerprint == fingerprint
+  if other.state ~= 'ended' then
+    if not same then return {'conflict'} end
+    listen(bound)
+    if now + timeout > tonumber(other.deadline_ms) then
+      redis.call('HSET', key('job', bound), 'deadline_ms', now + timeout)
+    end
+    wake(bound)
+    return {'attached', bound}
+  end
+  local reason = other.finish_reason
+  local kept = reason == 'cancelled' or redis.call('EXISTS', key('events', bound)) == 1
+  if reason == 'stop' or reason == 'length' or (reason == 'cancelled' and other.abandoned ~= '1') then
+    if not same then return {'conflict'} end
+    if kept then return {'replay', bound} end
+  end
+  return nil
+end
+
+-- The turn keeps its ended jobs for a while, so that a cancel can say what it came too late for.
+local function join_turn()
+  local members = key('turn', principal, turn)
+  if redis.call('SCARD', members) >= MAX_TURN then
+    for _, member in ipairs(redis.call('SMEMBERS', members)) do
+      local state = redis.call('HGET', key('job', member), 'state')
+      if state ~= 'waiting' and state ~= 'running' then redis.call('SREM', members, member) end
+    end
+  end
+  redis.call('SADD', members, id)
+  redis.call('PERSIST', members)
+end
+
+if redis.call('EXISTS', jk) == 1 then
+  -- The same call again after a lost reply.
+  return {'admitted', '0', '0'}
+end
+if redis.call('EXISTS', key('cancelled', principal, 'request', request)) == 1
+  or (turn ~= '' and redis.call('EXISTS', key('cancelled', principal, 'turn', turn)) == 1) then
+  return {'cancelled'}
+end
+local bound = redis.call('GET', key('request', principal, request))
+if bound then
+  local answer = attach(bound)
+  if answer then return answer end
+end
+
+local lanes = ready_lanes(queue, now)
+if lanes == 0 then return {'no_ready_worker'} end
+local depth = redis.call('ZCARD', key('waiting', queue))
+local wait = estimated_wait(queue, lanes, now)
+if depth >= math.min(math.max(min_depth, per_lane * lanes), max_depth) then
+  return {'queue_full', tostring(depth), tostring(wait)}
+end
+if tonumber(redis.call('HGET', key('backlog', queue), principal) or '0') >= max_per_principal then
+  return {'too_many_waiting', tostring(wait)}
+end
+local mean = tonumber(redis.call('HGET', key('stats', queue), 'service_ms') or '0')
+if wait > 0 and wait + mean > timeout then
+  return {'deadline_unmeetable', tostring(math.floor(wait + mean))}
+end
+
+local seq = redis.call('HINCRBY', key('stats', queue), 'admitted', 1)
+redis.call('SADD', key('queues'), queue)
+redis.call('HSET', jk, 'state', 'waiting', 'queue', queue, 'principal', principal,
+  'request_id', request, 'fingerprint', fingerprint, 'payload', payload, 'seq', seq,
+  'admitted_ms', now, 'deadline_ms', now + timeout, 'attempt', 0, 'frames', 0)
+if turn ~= '' then
+  redis.call('HSET', jk, 'cancellation_id', turn)
+  join_turn()
+end
+redis.call('SET', key('request', principal, request), id)
+redis.call('ZADD', key('waiting', queue), seq, id)
+redis.call('HINCRBY', key('backlog', queue), principal, 1)
+listen(id)
+return {'admitted', tostring(depth), tostring(wait)}

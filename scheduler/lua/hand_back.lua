@@ -1,0 +1,29 @@
+-- A worker gives a job back to the front. ARGV: ns, job, execution, fault ('1': the attempt counts
+--   and the job runs alone next time; '0': draining, which is no attempt), max_attempts,
+--   result_ttl, metadata_ttl, cap
+-- Returns waiting | ended | lost
+local id, execution, fault = ARGV[2], ARGV[3], ARGV[4]
+local now = now_ms()
+local job = read_job(id, 'state', 'execution', 'queue', 'principal', 'attempt', 'cancel')
+if job.state ~= 'running' or job.execution ~= execution then return 'lost' end
+local attempt = tonumber(job.attempt)
+local o = ending(6)
+if job.cancel then
+  o.reason, o.code, o.message = 'cancelled', 'cancelled', 'cancelled by the caller'
+  end_job(id, o, now)
+  return 'ended'
+end
+if fault == '1' and attempt >= tonumber(ARGV[5]) then
+  o.reason, o.code = 'worker_lost', 'worker_lost'
+  o.message = 'every worker that took the job failed'
+  end_job(id, o, now)
+  return 'ended'
+end
+redis.call('ZREM', key('running', job.queue), id)
+if fault == '1' then
+  redis.call('HSET', key('job', id), 'solo', '1')
+else
+  redis.call('HINCRBY', key('job', id), 'attempt', -1)
+end
+back_to_waiting(id, job.queue, job.principal)
+return 'waiting'

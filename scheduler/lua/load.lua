@@ -1,0 +1,32 @@
+-- Live load of every queue. ARGV: ns
+-- Returns per queue: name, waiting, running, lanes, estimated_wait_ms, oldest_wait_ms, service_ms,
+--   admitted, ended; then '' and per live worker: its document
+local now = now_ms()
+local out = {}
+local function add(value) out[#out + 1] = tostring(value) end
+local queues = redis.call('SMEMBERS', key('queues'))
+table.sort(queues)
+for _, queue in ipairs(queues) do
+  local lanes = ready_lanes(queue, now)
+  local oldest = 0
+  local first = redis.call('ZRANGE', key('waiting', queue), 0, 0)[1]
+  if first then
+    oldest = now - tonumber(redis.call('HGET', key('job', first), 'admitted_ms') or now)
+  end
+  local stats = redis.call('HMGET', key('stats', queue), 'service_ms', 'admitted', 'ended')
+  add(queue)
+  add(redis.call('ZCARD', key('waiting', queue)))
+  add(redis.call('ZCARD', key('running', queue)))
+  add(lanes)
+  add(estimated_wait(queue, lanes, now))
+  add(oldest)
+  add(stats[1] or '0')
+  add(stats[2] or '0')
+  add(stats[3] or '0')
+end
+add('')
+for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key('workers'), now, '+inf')) do
+  local doc = redis.call('GET', key('worker', worker))
+  if doc then add(doc) end
+end
+return out

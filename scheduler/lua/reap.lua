@@ -1,0 +1,85 @@
+-- Put right what dead processes left behind in one queue. Idempotent; run it as often as you like.
+-- After a silence of all reapers (Redis was away, or nobody reaped) leases and listeners don't lapse
+-- for one lease time, so that their owners can renew them first.
+-- KEYS: RQ's list of this queue. ARGV: ns, queue, max_attempts, lease_ms, silence_ms, batch,
+--   result_ttl, metadata_ttl, cap
+-- Returns {held, returned, lost, expired, abandoned, missing job...}
+local queue, max_attempts = ARGV[2], tonumber(ARGV[3])
+local lease, silence, batch = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local now = now_ms()
+local waiting, running, reaper = key('waiting', queue), key('running', queue), key('reaper')
+local returned, lost, expired, abandoned = 0, 0, 0, 0
+
+local function finish(id, reason, code, message)
+  local o = ending(7)
+  o.reason, o.code, o.message = reason, code, message
+  end_job(id, o, now)
+end
+
+redis.call('ZREMRANGEBYSCORE', key('lanes', queue), '-inf', now) -- frees first, see renew
+redis.call('ZREMRANGEBYSCORE', key('workers'), '-inf', now)
+
+local last = tonumber(redis.call('HGET', reaper, 'last_ms') or '0')
+if now - last > silence then redis.call('HSET', reaper, 'hold_until_ms', now + lease) end
+redis.call('HSET', reaper, 'last_ms', now)
+local held = now < tonumber(redis.call('HGET', reaper, 'hold_until_ms') or '0')
+
+-- Leases that lapsed.
+if not held then
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', running, '-inf', now, 'LIMIT', 0, batch)) do
+    local job = read_job(id, 'attempt', 'cancel', 'principal')
+    if not job.principal then
+      redis.call('ZREM', running, id)
+    elseif job.cancel then
+      finish(id, 'cancelled', 'cancelled', 'cancelled by the caller')
+    elseif tonumber(job.attempt) >= max_attempts then
+      finish(id, 'worker_lost', 'worker_lost', 'every worker that took the job was lost')
+      lost = lost + 1
+    else
+      back_to_waiting(id, queue, job.principal)
+      returned = returned + 1
+    end
+  end
+end
+
+-- Deadlines that passed, and jobs that nobody listens to any more. A running job gets a moment past
+-- its deadline, in which its worker ends it with what is known.
+local listed = {}
+for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do listed[id] = true end
+local missing = {}
+for _, set in ipairs({waiting, running}) do
+  for _, id in ipairs(redis.call('ZRANGE', set, 0, -1)) do
+    local job = read_job(id, 'deadline_ms', 'claimed_ms', 'principal', 'cancel', 'state')
+    local grace = set == running and 500 or 0
+    if not job.principal then
+      redis.call('ZREM', set, id)
+    elseif tonumber(job.deadline_ms) + grace <= now then
+      finish(id, 'timeout', job.claimed_ms and 'generation_timeout' or 'queue_timeout',
+        'the deadline passed')
+      expired = expired + 1
+    else
+      if not held and not job.cancel then
+        redis.call('ZREMRANGEBYSCORE', key('listeners', id), '-inf', now)
+        if redis.call('EXISTS', key('listeners', id)) == 0 then
+          abandon(id, ending(7), now)
+          abandoned = abandoned + 1
+        end
+      end
+      if set == waiting and not listed[id] and redis.call('ZSCORE', waiting, id) then
+        missing[#missing + 1] = id
+      end
+    end
+  end
+end
+
+-- Kept audio that ran out.
+local retained = key('retained')
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', retained, '-inf', now, 'LIMIT', 0, batch)) do
+  redis.call('ZREM', retained, member)
+  redis.call('HINCRBY', reaper, 'retained_bytes', -tonumber(string.match(member, '|(%d+)$')))
+end
+
+local report = {held and '1' or '0', tostring(returned), tostring(lost), tostring(expired),
+  tostring(abandoned)}
+for _, id in ipairs(missing) do report[#report + 1] = id end
+return report

@@ -1,0 +1,219 @@
+"""A worker's side of one artifact's queue: claim, post, renew, end, hand back.
+
+Every call is one script, so a process may die between any two.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import structlog
+
+from scheduler import events
+from scheduler.scripts import Scripts
+from shared.keys import Keys
+from shared.messages import FrameRecord, MalformedMessage, SpeechJob, Terminal
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from scheduler.carrier import Carrier
+    from shared.settings import QueueSettings
+
+Verdict = Literal["ok", "cancelled", "lost"]
+EndVerdict = Literal["ended", "lost", "cancelled", "early"]
+
+ALONE: Final = "solo"
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A job that is ours until its lease lapses. Times in milliseconds.
+
+    ``delivered``: the frames that earlier attempts posted, in order. ``solo``: an earlier attempt
+    broke its worker, so the job runs with no neighbours.
+    """
+
+    job_id: str
+    execution: str
+    attempt: int
+    remaining_ms: int
+    queue_wait_ms: int
+    solo: bool
+    job: SpeechJob
+    delivered: tuple[FrameRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LanePost:
+    """One lane's news of a step: a frame, or None to ask only whether to go on."""
+
+    job_id: str
+    execution: str
+    frame: FrameRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class EndOutcome:
+    """``early`` carries the time that is left because another caller may wait longer."""
+
+    verdict: EndVerdict
+    remaining_ms: int = 0
+
+
+class WorkQueue:
+    """One artifact's queue for one worker."""
+
+    def __init__(
+        self, redis: Redis, settings: QueueSettings, carrier: Carrier, queue: str, worker_id: str
+    ) -> None:
+        self._redis = redis
+        self._settings = settings
+        self._carrier = carrier
+        self._queue = queue
+        self._worker_id = worker_id
+        self._keys = Keys(settings.namespace)
+        self._scripts = Scripts(redis, settings.namespace)
+        self._ending = (settings.result_ttl_ms, settings.metadata_ttl_ms, settings.retained_bytes)
+
+    def claim(
+        self, execution: str, *, hint: str = "", busy_lanes: int = 0
+    ) -> Claim | Literal["solo"] | None:
+        """Take the first waiting job. None: there is none. ``"solo"``: it must run alone, ask again
+        when no lane is busy. ``hint`` is the id that RQ handed over.
+
+        A job whose payload can't be read ends as an error, and the next one is tried.
+        """
+        while True:
+            reply = self._scripts.call(
+                "claim",
+                self._queue,
+                self._worker_id,
+                execution,
+                hint,
+                self._settings.lease_ms,
+                busy_lanes,
+                *self._ending,
+                keys=(self._carrier.list_key,),
+            )
+            if not reply:
+                return None
+            if reply[0] == b"solo":
+                return ALONE
+            job_id = reply[0].decode()
+            try:
+                job = SpeechJob.from_bytes(reply[1])
+            except MalformedMessage as error:
+                self._refuse_payload(job_id, execution, str(error))
+                continue
+            return Claim(
+                job_id=job_id,
+                execution=execution,
+                attempt=int(reply[2]),
+                remaining_ms=int(reply[3]),
+                queue_wait_ms=int(reply[4]),
+                solo=reply[6] == b"1",
+                job=job,
+                delivered=self._delivered(job_id) if int(reply[5]) else (),
+            )
+
+    def post(self, lanes: Sequence[LanePost]) -> list[Verdict]:
+        """Post one step's frames in one round trip and learn which lanes must stop."""
+        if not lanes:
+            return []
+        args: list[str | bytes | int] = []
+        for lane in lanes:
+            args += (lane.job_id, lane.execution)
+            frame = lane.frame
+            args += ("", b"", b"") if frame is None else (frame.index, frame.codes, frame.pcm)
+        return self._verdicts(self._scripts.call("post", *args))
+
+    def renew(self, leases: Sequence[tuple[str, str]]) -> list[Verdict]:
+        """Renew the leases of (job, execution) pairs."""
+        if not leases:
+            return []
+        flat = [part for lease in leases for part in lease]
+        return self._verdicts(
+            self._scripts.call("renew", self._queue, self._settings.lease_ms, *flat)
+        )
+
+    def end(self, job_id: str, execution: str, terminal: Terminal) -> EndOutcome:
+        """State how the job ended. Outcome and evidence are kept for replays."""
+        reply = self._scripts.call(
+            "end",
+            job_id,
+            execution,
+            terminal.finish_reason,
+            terminal.failure_code or "",
+            terminal.message,
+            terminal.to_bytes(),
+            *self._ending,
+        )
+        remaining = int(reply[1]) if len(reply) > 1 else 0
+        return EndOutcome(reply[0].decode(), remaining)
+
+    def hand_back(self, job_id: str, execution: str, *, fault: bool = False) -> str:
+        """Give the job back to the front: ``waiting``, ``ended`` or ``lost``.
+
+        With ``fault`` the attempt counts and the job runs alone next time; without (draining) it is
+        as if it had never been claimed.
+        """
+        reply = self._scripts.call(
+            "hand_back",
+            job_id,
+            execution,
+            "1" if fault else "0",
+            self._settings.max_attempts,
+            *self._ending,
+        )
+        if reply == b"waiting":
+            self._carrier.push(job_id, at_front=True)
+        return str(reply.decode())
+
+    def heartbeat(self, document: dict[str, Any], *, lanes: int) -> None:
+        """Say that this worker lives, what it is, and how many lanes it offers (0: none now)."""
+        self._scripts.call(
+            "heartbeat",
+            self._worker_id,
+            self._queue,
+            lanes,
+            self._settings.lease_ms,
+            json.dumps(document),
+        )
+
+    def farewell(self) -> None:
+        """Leave the registrations at once instead of letting them lapse."""
+        with self._redis.pipeline() as pipe:
+            pipe.delete(self._keys.worker(self._worker_id))
+            pipe.zrem(self._keys.workers, self._worker_id)
+            for member in self._redis.zrange(self._keys.lanes(self._queue), 0, -1):
+                if member.rpartition(b"|")[0].decode() == self._worker_id:
+                    pipe.zrem(self._keys.lanes(self._queue), member)
+            pipe.execute()
+
+    def _delivered(self, job_id: str) -> tuple[FrameRecord, ...]:
+        entries = self._redis.xrange(self._keys.events(job_id))
+        parsed = (events.parse(fields) for _, fields in entries)
+        return tuple(event for event in parsed if isinstance(event, FrameRecord))
+
+    def _refuse_payload(self, job_id: str, execution: str, why: str) -> None:
+        log.error("job_payload_refused", job=job_id, why=why)
+        self._scripts.call(
+            "end",
+            job_id,
+            execution,
+            "error",
+            "internal_error",
+            "the job's payload could not be read",
+            b"",
+            *self._ending,
+        )
+
+    @staticmethod
+    def _verdicts(reply: list[bytes]) -> list[Verdict]:
+        return [verdict.decode() for verdict in reply]  # type: ignore[misc]

@@ -1,0 +1,98 @@
+"""Puts right what dead processes left behind. Idempotent: every worker and the scheduler run it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from scheduler.carrier import Carrier
+from scheduler.scripts import Scripts
+from shared.keys import Keys
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from shared.settings import QueueSettings
+
+BATCH: Final = 1000
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ReapReport:
+    """What one pass over one queue did. ``held``: leases and listeners may not lapse now."""
+
+    queue: str
+    held: bool
+    returned: int
+    lost: int
+    expired: int
+    abandoned: int
+    pushed: int
+    swept: int
+
+    @property
+    def eventful(self) -> bool:
+        return any((self.returned, self.lost, self.expired, self.abandoned, self.pushed))
+
+
+class Reaper:
+    """Reaps every queue of a namespace."""
+
+    def __init__(self, redis: Redis, settings: QueueSettings) -> None:
+        self._redis = redis
+        self._settings = settings
+        self._keys = Keys(settings.namespace)
+        self._scripts = Scripts(redis, settings.namespace)
+        self._carriers: dict[str, Carrier] = {}
+
+    def reap(self) -> list[ReapReport]:
+        """One pass: lapsed leases, overdue and abandoned jobs, lost hints, RQ's leftovers."""
+        queues = sorted(name.decode() for name in self._redis.smembers(self._keys.queues))
+        return [self._reap(queue) for queue in queues]
+
+    def _reap(self, queue: str) -> ReapReport:
+        carrier = self._carriers.get(queue)
+        if carrier is None:
+            carrier = Carrier(self._redis, self._settings.namespace, queue)
+            self._carriers[queue] = carrier
+        reply = self._scripts.call(
+            "reap",
+            queue,
+            self._settings.max_attempts,
+            self._settings.lease_ms,
+            max(2000, 3 * self._settings.reap_interval_ms),
+            BATCH,
+            self._settings.result_ttl_ms,
+            self._settings.metadata_ttl_ms,
+            self._settings.retained_bytes,
+            keys=(carrier.list_key,),
+        )
+        held, returned, lost, expired, abandoned = (int(value) for value in reply[:5])
+        missing = [job_id.decode() for job_id in reply[5:]]
+        for job_id in missing:
+            carrier.push(job_id)
+        report = ReapReport(
+            queue,
+            bool(held),
+            returned,
+            lost,
+            expired,
+            abandoned,
+            len(missing),
+            carrier.sweep(),
+        )
+        if report.eventful:
+            log.info(
+                "reaped",
+                queue=queue,
+                returned=returned,
+                lost=lost,
+                expired=expired,
+                abandoned=abandoned,
+                pushed=len(missing),
+            )
+        return report

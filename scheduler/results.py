@@ -1,0 +1,78 @@
+"""What became of a request, by its id: for retries, for callers that lost their connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scheduler import events
+from scheduler.connections import refusing_when_away
+from shared.keys import Keys
+from shared.messages import End, Event
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job as Redis has it. ``end`` is None while it lives."""
+
+    job_id: str
+    request_id: str
+    cancellation_id: str | None
+    state: str
+    attempt: int
+    frame_count: int
+    end: End | None
+
+
+class Results:
+    """Reads jobs and their kept audio. Reading is not listening: it keeps nothing alive."""
+
+    def __init__(self, redis: Redis, namespace: str) -> None:
+        self._redis = redis
+        self._keys = Keys(namespace)
+
+    async def find(self, principal: str, request_id: str) -> JobRecord | None:
+        """The job that this principal's request id is bound to."""
+        with refusing_when_away():
+            job_id = await self._redis.get(self._keys.request(principal, request_id))
+            return None if job_id is None else await self.read(job_id.decode())
+
+    async def read(self, job_id: str) -> JobRecord | None:
+        with refusing_when_away():
+            job = await self._redis.hgetall(self._keys.job(job_id))
+        if not job:
+            return None
+        turn = job.get(b"cancellation_id")
+        return JobRecord(
+            job_id=job_id,
+            request_id=job[b"request_id"].decode(),
+            cancellation_id=None if turn is None else turn.decode(),
+            state=job[b"state"].decode(),
+            attempt=int(job[b"attempt"]),
+            frame_count=int(job[b"frames"]),
+            end=_end(job) if job[b"state"] == b"ended" else None,
+        )
+
+    async def events(self, job_id: str) -> list[Event]:
+        """All that happened to a job, in order; empty once its audio is no longer kept."""
+        with refusing_when_away():
+            entries = await self._redis.xrange(self._keys.events(job_id))
+        parsed = (events.parse(fields) for _, fields in entries)
+        return [event for event in parsed if event is not None]
+
+
+def _end(job: dict[bytes, bytes]) -> End:
+    return End(
+        finish_reason=job[b"finish_reason"].decode(),
+        failure_code=job[b"failure_code"].decode() or None,
+        message=job[b"message"].decode(),
+        attempt=int(job[b"attempt"]),
+        abandoned=job[b"abandoned"] == b"1",
+        queue_wait_ms=int(job[b"queue_wait_ms"]),
+        first_audio_latency_ms=events.optional_int(job.get(b"first_audio_ms")),
+        full_generation_latency_ms=int(job[b"total_ms"]),
+        terminal=events.parse_terminal(job[b"terminal"]),
+    )
