@@ -6,7 +6,7 @@ One script decides, so of two gateways that race for the last place exactly one 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
 
 from scheduler.connections import refusing_when_away
@@ -29,8 +29,8 @@ MIN_RETRY_S: Final = 1.0
 class AdmitRequest:
     """A validated request at the door.
 
-    ``principal`` is whose ids these are, ``queue`` the artifact's queue, ``fingerprint`` what shapes
-    the speech (see ``fingerprint``), ``timeout_ms`` counts from now on Redis's clock.
+    ``principal`` is whose ids these are, ``queue`` the artifact's queue, ``fingerprint`` what
+    shapes the speech, ``timeout_ms`` counts from now on Redis's clock.
     """
 
     principal: str
@@ -90,20 +90,20 @@ class Admission:
             return Admitted(job_id, "admitted")
         if verdict in ("attached", "replay"):
             return Admitted(rest[0], verdict)
-        _refuse(verdict, rest)
+        raise _refusal(verdict, rest)
 
 
-def _refuse(verdict: str, facts: list[str]) -> NoReturn:
+def _refusal(verdict: str, facts: list[str]) -> SpeechError:
     if verdict == "conflict":
-        raise SpeechError(
+        return SpeechError(
             "request_id_conflict",
             "this request_id was used for a different request",
             param="request_id",
         )
     if verdict == "cancelled":
-        raise SpeechError("cancelled", "the request was cancelled before it arrived")
+        return SpeechError("cancelled", "the request was cancelled before it arrived")
     if verdict == "no_ready_worker":
-        raise SpeechError(
+        return SpeechError(
             "no_ready_worker",
             "no ready worker serves this artifact",
             retry_after_s=NO_WORKER_RETRY_S,
@@ -114,4 +114,4 @@ def _refuse(verdict: str, facts: list[str]) -> NoReturn:
         "too_many_waiting": "too many requests of this caller are waiting",
         "deadline_unmeetable": "the request can't be finished within its timeout",
     }
-    raise SpeechError(verdict, messages[verdict], retry_after_s=wait_s)
+    return SpeechError(verdict, messages[verdict], retry_after_s=wait_s)

@@ -1,4 +1,4 @@
-"""Cancels work by request id or by cancellation id (a voice turn, which may cover several requests)."""
+"""Cancels work by request id, or by cancellation id: a voice turn of one or more requests."""
 
 from __future__ import annotations
 

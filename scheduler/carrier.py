@@ -1,9 +1,9 @@
 """RQ carries job ids to workers and shows them to its tools. Nothing more is decided here.
 
-Only RQ's public classes are used: a queue's list, ``Queue.lmove``, job records, the started registry
-and worker registration. RQ's retries, timeouts, maintenance and registry clean-up are not: they would
-move jobs without our scripts. A row in the started registry is scored years ahead, so that a tool
-which cleans registries can't harm a live job.
+Only RQ's public classes are used: a queue's list, ``Queue.lmove``, job records, the started
+registry and worker registration. RQ's retries, timeouts, maintenance and registry clean-up are not:
+they would move jobs without our scripts. A row in the started registry is scored years ahead, so
+that a tool which cleans registries can't harm a live job.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Carrier:
             return None
         if popped is None:
             return None
-        job_id = popped[1].decode("utf-8", "replace")
+        job_id = str(popped[1].decode("utf-8", "replace"))
         refusal = self._refusal(job_id)
         if refusal is None:
             return job_id
@@ -113,14 +113,11 @@ class Carrier:
             self._record(job_id).delete(remove_from_queue=True)
             self._intermediate_remove(job_id)
         if job_ids:
-            self._redis.srem(self._keys.ended(self._name), *job_ids)
+            self._redis.zrem(self._keys.ended(self._name), *job_ids)
 
-    def sweep(self, limit: int = 200) -> int:
-        """Forget ended jobs whose worker didn't, and registrations of dead workers."""
-        leftovers = self._redis.srandmember(self._keys.ended(self._name), limit)
-        self.forget([member.decode() for member in leftovers])
+    def forget_dead_workers(self) -> None:
+        """Drop RQ's registrations of workers whose heartbeat has lapsed."""
         clean_worker_registry(self._queue)
-        return len(leftovers)
 
     def birth(self, worker_id: str) -> None:
         """Register as an RQ worker of this queue, so that ``rq info`` shows it."""
@@ -146,7 +143,7 @@ class Carrier:
             self._redis.delete(self._worker.key)
 
     def _record(self, job_id: str) -> Job:
-        record = Job.create(
+        return Job.create(
             FUNCTION,
             args=(job_id,),
             id=job_id,
@@ -158,7 +155,6 @@ class Carrier:
             description=job_id,
             origin=self._name,
         )
-        return record
 
     def _refusal(self, job_id: str) -> str | None:
         try:

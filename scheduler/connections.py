@@ -1,7 +1,7 @@
 """Redis clients with the time limits that each use needs, and what it means when Redis is away.
 
-A command is tried once more when its connection turns out to be dead, since a restarted Redis leaves
-a pool full of those; every script of ours tolerates a second run after a lost reply.
+A command is tried once more when its connection turns out to be dead, since a restarted Redis
+leaves a pool full of those; every script of ours tolerates a second run after a lost reply.
 """
 
 from __future__ import annotations

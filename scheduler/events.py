@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -148,13 +148,14 @@ class EventReader:
                         streams[self._keys.events(job_id)] = position
                         del rest[job_id, position]
                 served = {place: group for place, group in places.items() if place not in rest}
-                self._deliver(served, await self._redis.xread(streams))
+                reply: Any = await self._redis.xread(streams)
+                self._deliver(served, reply)
                 places = rest
 
     def _deliver(
         self,
         places: Mapping[tuple[str, bytes], list[Subscription]],
-        reply: list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]],
+        reply: Iterable[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]],
     ) -> None:
         by_stream = {
             self._keys.events(job_id).encode(): group for (job_id, _), group in places.items()
@@ -184,7 +185,7 @@ class EventReader:
                 await asyncio.sleep(min(0.1 * failures, 1.0))
 
     async def _wait_and_deliver(self) -> None:
-        reply = await self._redis.xread(
+        reply: Any = await self._redis.xread(
             {self._wake_key: self._wake_position}, count=WAKE_BATCH, block=BLOCK_MS
         )
         if not reply:

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import structlog
 
-from scheduler.admission import Admission, Admitted, AdmitRequest
+from scheduler.admission import Admission, AdmitRequest, Admitted
 from scheduler.connections import AWAY, refusing_when_away
 from scheduler.events import EventReader, Subscription
 from scheduler.scripts import AsyncScripts

@@ -1,4 +1,4 @@
-"""True load: depth, in flight, lanes and waits of each queue, and what each worker says of itself."""
+"""True load: depth, in flight, lanes and waits of each queue, and what each worker says."""
 
 from __future__ import annotations
 

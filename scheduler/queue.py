@@ -188,16 +188,17 @@ class WorkQueue:
 
     def farewell(self) -> None:
         """Leave the registrations at once instead of letting them lapse."""
+        lanes: Any = self._redis.zrange(self._keys.lanes(self._queue), 0, -1)
         with self._redis.pipeline() as pipe:
             pipe.delete(self._keys.worker(self._worker_id))
             pipe.zrem(self._keys.workers, self._worker_id)
-            for member in self._redis.zrange(self._keys.lanes(self._queue), 0, -1):
+            for member in lanes:
                 if member.rpartition(b"|")[0].decode() == self._worker_id:
                     pipe.zrem(self._keys.lanes(self._queue), member)
             pipe.execute()
 
     def _delivered(self, job_id: str) -> tuple[FrameRecord, ...]:
-        entries = self._redis.xrange(self._keys.events(job_id))
+        entries: Any = self._redis.xrange(self._keys.events(job_id))
         parsed = (events.parse(fields) for _, fields in entries)
         return tuple(event for event in parsed if isinstance(event, FrameRecord))
 

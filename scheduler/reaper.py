@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shared.settings import QueueSettings
 
 BATCH: Final = 1000
+FORGET_EVERY: Final = 30
 
 log = structlog.get_logger()
 
@@ -48,11 +49,13 @@ class Reaper:
         self._keys = Keys(settings.namespace)
         self._scripts = Scripts(redis, settings.namespace)
         self._carriers: dict[str, Carrier] = {}
+        self._passes = 0
 
     def reap(self) -> list[ReapReport]:
         """One pass: lapsed leases, overdue and abandoned jobs, lost hints, RQ's leftovers."""
-        queues = sorted(name.decode() for name in self._redis.smembers(self._keys.queues))
-        return [self._reap(queue) for queue in queues]
+        self._passes += 1
+        names: Any = self._redis.smembers(self._keys.queues)
+        return [self._reap(name.decode()) for name in sorted(names)]
 
     def _reap(self, queue: str) -> ReapReport:
         carrier = self._carriers.get(queue)
@@ -72,9 +75,13 @@ class Reaper:
             keys=(carrier.list_key,),
         )
         held, returned, lost, expired, abandoned = (int(value) for value in reply[:5])
-        missing = [job_id.decode() for job_id in reply[5:]]
+        count, *job_ids = (part.decode() for part in reply[5:])
+        missing, leftovers = job_ids[: int(count)], job_ids[int(count) :]
         for job_id in missing:
             carrier.push(job_id)
+        carrier.forget(leftovers)
+        if self._passes % FORGET_EVERY == 1:
+            carrier.forget_dead_workers()
         report = ReapReport(
             queue,
             bool(held),
@@ -83,7 +90,7 @@ class Reaper:
             expired,
             abandoned,
             len(missing),
-            carrier.sweep(),
+            len(leftovers),
         )
         if report.eventful:
             log.info(

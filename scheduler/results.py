@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scheduler import events
 from scheduler.connections import refusing_when_away
@@ -37,12 +37,12 @@ class Results:
     async def find(self, principal: str, request_id: str) -> JobRecord | None:
         """The job that this principal's request id is bound to."""
         with refusing_when_away():
-            job_id = await self._redis.get(self._keys.request(principal, request_id))
+            job_id: Any = await self._redis.get(self._keys.request(principal, request_id))
             return None if job_id is None else await self.read(job_id.decode())
 
     async def read(self, job_id: str) -> JobRecord | None:
         with refusing_when_away():
-            job = await self._redis.hgetall(self._keys.job(job_id))
+            job: Any = await self._redis.hgetall(self._keys.job(job_id))
         if not job:
             return None
         turn = job.get(b"cancellation_id")
@@ -59,7 +59,7 @@ class Results:
     async def events(self, job_id: str) -> list[Event]:
         """All that happened to a job, in order; empty once its audio is no longer kept."""
         with refusing_when_away():
-            entries = await self._redis.xrange(self._keys.events(job_id))
+            entries: Any = await self._redis.xrange(self._keys.events(job_id))
         parsed = (events.parse(fields) for _, fields in entries)
         return [event for event in parsed if event is not None]
 

@@ -13,7 +13,7 @@ jobs, so that two deployments on one Redis don't meet there either.
 | ``ns:stats:<queue>`` | hash | counters and measured service times |
 | ``ns:lanes:<queue>`` | zset | ``worker|lanes`` of ready workers, scored by expiry |
 | ``ns:backlog:<queue>`` | hash | waiting jobs per principal |
-| ``ns:ended:<queue>`` | set | ended jobs whose RQ record is still to be removed |
+| ``ns:ended:<queue>`` | zset | ended jobs whose RQ record is to be removed, by time |
 | ``ns:queues`` | set | names of the queues that exist |
 | ``ns:request:<principal>:<id>`` | string | the job that a request id is bound to |
 | ``ns:turn:<principal>:<id>`` | set | live jobs of one cancellation id |

