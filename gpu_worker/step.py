@@ -1,0 +1,165 @@
+"""Everything that happens on the device between two frames, for a fixed number of lanes.
+
+A frame is ``speak`` (hidden state -> 32 codes -> 1920 samples) and then ``feed`` (codes -> next
+hidden state). It begins at ``hidden``, so a lane joins by having its row of ``hidden`` written by a
+prefill, and its first samples leave before the backbone runs again. A replayed frame is ``repeat``
+and ``feed``: the same calls on the same shapes without the depth decoder, hence bitwise the same
+state.
+
+All shapes are fixed by the number of lanes, all state is allocated once and written in place, and
+nothing here waits for the device: results are read by the caller. That is what a CUDA graph needs;
+capturing ``speak`` and ``feed`` into graphs is not done yet, they run eagerly on every backend.
+One thread only, in one inference mode from construction on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from gpu_worker.model.cache import KVCache, LaneChunk, LaneStep, Prefix, span_for
+from gpu_worker.model.csm import CsmModel, depth_steps
+from gpu_worker.sampling import Draw, LaneSampling
+
+
+class Codec(Protocol):
+    """The streaming decoder (``gpu_worker.codec.StreamingMimi``)."""
+
+    codebook_size: int
+    finite: Tensor
+
+    def step(self, codes: Tensor, active: Tensor, *, check: bool = True) -> Tensor: ...
+
+    def reset(self, lane: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """One frame of every lane, on the device and overwritten by the next.
+
+    ``codes`` int64 [lanes, 32], ``pcm`` int16 [lanes, 1920], ``ended`` and ``finite`` bool [lanes]:
+    whether the frame is the all-zero end frame, and whether all its logits and samples were
+    finite. A lane that ended or is not finite has no samples.
+    """
+
+    codes: Tensor
+    pcm: Tensor
+    ended: Tensor
+    finite: Tensor
+
+
+class FrameStep:
+    """The device side of the engine. ``lane`` is a row, 0 .. lanes - 1."""
+
+    def __init__(self, model: CsmModel, codec: Codec, lanes: int, chunk: int) -> None:
+        config, device, dtype = model.config, model.device, model.dtype
+        self.model, self.codec, self.lanes, self.chunk = model, codec, lanes, chunk
+        self.codebook_size = min(config.codebook_size, codec.codebook_size)
+        self.window = config.max_seq_len
+        # Room for the padding of a last chunk, and a slot no span reaches for rows that rest.
+        self.cache = KVCache(config.backbone, lanes, self.window + chunk, dtype, device)
+        self._depth_cache = KVCache(config.depth, lanes, config.num_codebooks, dtype, device)
+        self._steps = depth_steps(self._depth_cache, config.num_codebooks)
+        self.sampling = LaneSampling.allocate(lanes, self.window, config.num_codebooks, device)
+        self.hidden = torch.zeros((lanes, config.backbone.hidden_size), dtype=dtype, device=device)
+        self.codes = torch.zeros((lanes, config.num_codebooks), dtype=torch.int64, device=device)
+        self.best = torch.zeros((lanes, config.num_codebooks), device=device)
+        self.position = torch.zeros(lanes, dtype=torch.int64, device=device)
+        self.frame = torch.zeros(lanes, dtype=torch.int64, device=device)
+        self.speaking = torch.zeros(lanes, dtype=torch.bool, device=device)
+        self._rows = torch.arange(lanes, device=device)
+        self._resting_slot = torch.full_like(self.position, self.cache.slots - 1)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the caches and buffers, without weights and codec."""
+        buffers = (self.hidden, self.codes, self.best, self.sampling.noise)
+        return (
+            self.cache.nbytes + self._depth_cache.nbytes + sum(buffer.nbytes for buffer in buffers)
+        )
+
+    def join(self, lane: int, temperature: float, top_k: int, seed: int, frames: int) -> None:
+        """Make an empty lane a fresh one that samples so, for at most ``frames`` frames."""
+        self.codec.reset(lane)
+        self.sampling.set_lane(lane, temperature, top_k, seed, frames)
+
+    def copy_prefix(self, lane: int, prefix: Prefix) -> None:
+        """Begin the lane's context with positions computed before."""
+        self.cache.copy_in(lane, prefix)
+
+    def make_prefix(self, lane: int, tokens: Tensor, mask: Tensor) -> Prefix:
+        """Run frames [positions, 33] through an empty lane and keep their keys and values."""
+        for start in range(0, tokens.shape[0], self.chunk):
+            end = start + self.chunk
+            self.prefill(lane, tokens[start:end], mask[start:end], start)
+        prefix = self.cache.copy_out(lane, tokens.shape[0])
+        self.release(lane)
+        return prefix
+
+    def prefill(self, lane: int, tokens: Tensor, mask: Tensor, start: int) -> None:
+        """Up to ``chunk`` prompt frames [rows, 33] at positions ``start`` ..; ids and bools.
+
+        Always runs the full chunk: rows after the last are empty frames whose keys the lane's own
+        next positions overwrite. Leaves the lane ready to speak after its last row.
+        """
+        rows = tokens.shape[0]
+        padding = (0, 0, 0, self.chunk - rows)
+        tokens = torch.nn.functional.pad(tokens, padding).to(self.hidden.device)
+        mask = torch.nn.functional.pad(mask, padding).to(self.hidden.device)
+        positions = torch.arange(start, start + self.chunk, device=self.hidden.device)
+        span = span_for(start + rows, self.window)
+        attention = LaneChunk(self.cache, lane, start, self.chunk, span)
+        hidden = self.model.backbone_rows(
+            self.model.embed_frames(tokens, mask), positions, attention
+        )
+        self.hidden[lane].copy_(hidden[rows - 1])
+        self.position[lane] = start + rows
+
+    def speak(self, active: Tensor, candidates: int) -> Spoken:
+        """The next frame of every lane where ``active`` bool [lanes].
+
+        ``candidates`` covers every active lane's top_k (``sampling.candidates_for``).
+        """
+        noise = self.sampling.noise[self._rows, self.frame]
+        draw = Draw(self.sampling, noise, self.best, self.codebook_size, candidates)
+        self.codes.copy_(self.model.decode_frame(self.hidden, self._steps, draw))
+        ended = (self.codes == self.model.config.codebook_eos_id).all(dim=1)
+        finite = torch.isfinite(self.best).all(dim=1)
+        self.speaking.copy_(active & finite & ~ended)
+        pcm = self.codec.step(self.codes, self.speaking, check=False)
+        return Spoken(self.codes, pcm, ended, finite & self.codec.finite)
+
+    def repeat(self, codes: Tensor, active: Tensor) -> Spoken:
+        """Take ``codes`` [lanes, 32] as the next frame of every active lane."""
+        self.codes.copy_(codes)
+        self.speaking.copy_(active)
+        pcm = self.codec.step(self.codes, self.speaking, check=False)
+        return Spoken(self.codes, pcm, torch.zeros_like(self.speaking), self.codec.finite)
+
+    def feed(self, span: int) -> None:
+        """Put the frame of every speaking lane through the backbone.
+
+        ``span`` covers every speaking lane's position. The other lanes rest: their state stays.
+        """
+        slot = torch.where(self.speaking, self.position, self._resting_slot)
+        attention = LaneStep(self.cache, slot, self.position, span)
+        rows = self.model.embed_codes(self.codes)
+        hidden = self.model.backbone_rows(rows, self.position, attention)
+        self.hidden.copy_(torch.where(self.speaking.unsqueeze(1), hidden, self.hidden))
+        self.position.add_(self.speaking)
+        self.frame.add_(self.speaking)
+
+    def release(self, lane: int) -> None:
+        """Empty a lane. One that was not finite is zeroed: a mask does not hide a NaN."""
+        if not bool(
+            torch.isfinite(self.hidden[lane]).all() & torch.isfinite(self.best[lane]).all()
+        ):
+            self.cache.clear(lane)
+            self._depth_cache.clear(lane)
+        self.speaking[lane] = False
+        self.hidden[lane].zero_()
+        self.position[lane] = 0
+        self.frame[lane] = 0
