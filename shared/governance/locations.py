@@ -17,6 +17,11 @@ def default_cache_dir(env: Env = os.environ) -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "psionic-csm"
 
 
+def demo_artifact_dir(env: Env = os.environ) -> Path:
+    """Where the demo artifact is built."""
+    return default_cache_dir(env) / "artifacts" / "csm-tiny"
+
+
 def hub_roots(env: Env = os.environ) -> tuple[Path, ...]:
     """The Hugging Face hub caches to look in: HF_HOME's, then the home directory's."""
     roots = []

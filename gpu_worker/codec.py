@@ -1,0 +1,170 @@
+"""Mimi, streamed: one 80 ms frame of codes in, 1920 samples out, for a fixed number of lanes.
+
+Built from moshi's modules. Only the decoding half is streamed and it is composed here instead of
+calling ``MimiModel.decode``, which would bring moshi's own CUDA graphs, one execution mask per
+module and the encoder's caches. The samples are the same, bit for bit.
+
+One frame a call, always: Mimi's attention window is 250 positions, and beyond it the result would
+depend on how many frames a call carries. So one-frame calls define a request's PCM.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+# Read by moshi when it is imported: its rotary embedding would otherwise be compiled by Triton at
+# the first call, in the middle of serving.
+os.environ.setdefault("NO_TORCH_COMPILE", "1")
+
+from moshi.models import loaders
+
+from shared.wav import CODEBOOKS, FRAME_SAMPLES
+
+DECODING: Final = ("decoder.", "decoder_transformer.", "quantizer.", "upsample.")
+"""Prefixes of the weights that decoding needs."""
+ENCODER_PARTS: Final = ("encoder", "encoder_transformer", "downsample")
+
+
+def default_mimi_config() -> dict[str, Any]:
+    """The dimensions of the published Mimi, in the form that ``build_mimi`` takes."""
+    return dict(loaders._mimi_config)
+
+
+def build_mimi(
+    config: dict[str, Any],
+    weights: dict[str, Tensor],
+    device: torch.device | str = "cpu",
+    *,
+    decode_only: bool = True,
+) -> Any:
+    """A ``moshi.models.MimiModel`` in float32 with these weights, frozen, in eval mode.
+
+    ``decode_only`` leaves the encoder out. The weights are copied, so a buffer that they are views
+    of can be freed. Raises KeyError, TypeError, ValueError or RuntimeError when configuration and
+    weights don't make one Mimi.
+    """
+    mimi = loaders.get_mimi(None, config, device="meta", num_codebooks=CODEBOOKS)
+    if decode_only:
+        for part in ENCODER_PARTS:
+            setattr(mimi, part, torch.nn.Identity())
+        weights = {name: each for name, each in weights.items() if name.startswith(DECODING)}
+    mimi.load_state_dict(
+        {name: each.to(device, torch.float32, copy=True) for name, each in weights.items()},
+        assign=True,
+    )
+    if mimi.frame_size != FRAME_SAMPLES:
+        raise ValueError(f"this Mimi makes {mimi.frame_size} samples a frame, not {FRAME_SAMPLES}")
+    return mimi.requires_grad_(False).eval()
+
+
+def pcm16(wave: Tensor) -> Tensor:
+    """Samples in [-1, 1], float32 of any shape, as int16: x 32767, halves away from zero.
+
+    What is outside is clamped, NaN becomes 0, and -1.0 becomes -32767.
+    """
+    scaled = torch.nan_to_num(wave, nan=0.0).clamp(-1.0, 1.0) * 32767.0
+    whole = scaled.trunc()
+    # The difference is exact, where adding 0.5 first could already round.
+    away = ((scaled - whole).abs() >= 0.5).to(scaled.dtype) * scaled.sign()
+    return (whole + away).to(torch.int16)
+
+
+def check_codes(codes: Tensor, codebook_size: int) -> None:
+    """Raises ValueError for a code that the codec has no entry for.
+
+    Such a code is an IndexError on a CPU and kills the whole process on CUDA, so codes that come
+    from outside (a prompt, a replay) pass here first. Waits for the device.
+    """
+    if codes.numel() and not bool(((codes >= 0) & (codes < codebook_size)).all()):
+        raise ValueError(f"a code is outside 0..{codebook_size - 1}")
+
+
+class StreamingMimi:
+    """The decoding half of a Mimi with ``lanes`` independent streams.
+
+    A lane's samples depend on its own codes and on the number of lanes, and on nothing else: not
+    on its neighbours, its place, or on pauses. One thread only. A Mimi has one set of streams at a
+    time; ``close`` ends them.
+    """
+
+    def __init__(self, mimi: Any, lanes: int) -> None:
+        self.lanes = lanes
+        self.codebook_size = int(mimi.cardinality)
+        self._mimi = mimi
+        self._open = ExitStack()
+        for first_rest in (mimi.quantizer.rvq_first, mimi.quantizer.rvq_rest):
+            for layer in first_rest.vq.layers:
+                _ = layer.embedding  # computed once, at the first use: here, not while serving
+        # Plain tensors, so that they may be written in inference mode as well as outside it.
+        with torch.inference_mode(False), torch.no_grad():
+            states = [state for part in self._parts() for state in self._start(part)]
+            device = mimi.quantizer.rvq_first.vq.layers[0].embedding.device
+            self._active = torch.ones(lanes, dtype=torch.bool, device=device)
+            self.finite = torch.ones(lanes, dtype=torch.bool, device=device)
+            """[lanes]: whether the last step's samples of each lane were all finite."""
+        for state in states:
+            state.exec_mask = self._active
+        self._by_lane = [tensor for state in states for tensor in _lane_first(state)]
+
+    def _parts(self) -> tuple[Any, ...]:
+        return (self._mimi.upsample.convtr, self._mimi.decoder_transformer, self._mimi.decoder)
+
+    def _start(self, part: Any) -> list[Any]:
+        self._open.enter_context(part.streaming(self.lanes))
+        return list(part.get_streaming_state().values())
+
+    @torch.no_grad()
+    def step(self, codes: Tensor, active: Tensor, *, check: bool = True) -> Tensor:
+        """One frame for every active lane.
+
+        codes: [lanes, 32] int64, active: [lanes] bool; returns [lanes, 1920] int16, zero where not
+        active. An inactive lane is paused: its codes are ignored and its stream does not move.
+        Raises ValueError for a code outside the codebook. ``check=False`` skips that, and with it
+        the wait for the device, for codes that a sampler has already bounded.
+        """
+        codes = torch.where(active[:, None], codes, 0)
+        if check:
+            check_codes(codes, self.codebook_size)
+        self._active.copy_(active)
+        wave = self._decode(codes)
+        self.finite.copy_(torch.isfinite(wave).all(dim=-1) | ~active)
+        return torch.where(active[:, None], pcm16(wave), 0)
+
+    def _decode(self, codes: Tensor) -> Tensor:
+        """[lanes, 32] codes to [lanes, 1920] float32 samples."""
+        latent = self._mimi.quantizer.decode(codes[:, :, None])
+        (hidden,) = self._mimi.decoder_transformer(self._mimi.upsample(latent))
+        wave: Tensor = self._mimi.decoder(hidden)
+        return wave[:, 0]
+
+    @torch.no_grad()
+    def reset(self, lane: int) -> None:
+        """Makes the lane a fresh stream, as if the process had just started.
+
+        Also clears its attention ring: moshi's own reset only moves the write position, and a NaN
+        left in the ring would reach every later step, since 0 x NaN is NaN.
+        """
+        for tensor in self._by_lane:
+            tensor[lane].zero_()
+
+    def close(self) -> None:
+        """Ends the streams and frees their buffers; the Mimi may then be streamed anew."""
+        self._open.close()
+        self._by_lane = []
+
+
+def _lane_first(state: Any) -> list[Tensor]:
+    """Every tensor of a streaming state that a frame changes, with the lane as first axis."""
+    found = [
+        tensor
+        for name in ("previous", "partial", "offset", "offsets")
+        if isinstance(tensor := getattr(state, name, None), Tensor)
+    ]
+    if ring := getattr(state, "kv_cache", None):
+        found += [ring.cache.transpose(0, 1), ring.end_offset]
+    return found

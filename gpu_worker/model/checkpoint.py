@@ -1,0 +1,164 @@
+"""Loads what an artifact's manifest names: each file read once, hashed as it is read.
+
+Every refusal is a SpeechError with the code that an operator acts on:
+
+    csm_config_unavailable      csm_config_invalid          config.json
+    llama_tokenizer_unavailable                             tokenizer.json, missing or another
+    csm_model_unavailable       csm_runtime_load_failed     the weights
+    mimi_model_unavailable      csm_runtime_load_failed     the codec
+    voice_profile_source_unavailable, voice_profile_digest_mismatch
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from gpu_worker.codec import build_mimi, default_mimi_config
+from gpu_worker.model.config import CsmConfig
+from gpu_worker.model.layouts import to_torchtune
+from gpu_worker.model.weights import BadFile, parse_safetensors, read_verified
+from gpu_worker.prompt import TextTokenizer
+from gpu_worker.voices import VoicePrompt, load_voice_prompts
+from shared.errors import SpeechError
+from shared.governance.artifacts import Artifact
+from shared.governance.manifests import Role
+
+LOAD_FAILED: Final = "csm_runtime_load_failed"
+# Role: the code for a file that is nowhere, and the code for one that is not the right file.
+_CODES: Final[dict[Role, tuple[str, str]]] = {
+    "csm_config": ("csm_config_unavailable", "csm_config_invalid"),
+    "csm_model": ("csm_model_unavailable", LOAD_FAILED),
+    "llama_tokenizer": ("llama_tokenizer_unavailable", "llama_tokenizer_unavailable"),
+    "mimi_weight": ("mimi_model_unavailable", LOAD_FAILED),
+    "mimi_config": ("mimi_model_unavailable", LOAD_FAILED),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Everything that a worker needs of its artifact.
+
+    ``state`` has torchtune's names, on one device and in one dtype. ``mimi`` is the decoding half
+    of a ``moshi.models.MimiModel`` in float32. ``voices`` maps profile ids to prompts.
+    """
+
+    config: CsmConfig
+    tokenizer: TextTokenizer
+    voices: dict[str, VoicePrompt]
+    state: dict[str, Tensor]
+    mimi: Any
+
+
+def load_checkpoint(
+    artifact: Artifact,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    hub_roots: Sequence[Path] = (),
+) -> Checkpoint:
+    """All of the artifact, small files first. Raises SpeechError as the module says.
+
+    ``hub_roots`` are Hugging Face hub caches to look in besides the artifact's directory; nothing
+    is fetched.
+    """
+    config = load_config(artifact, hub_roots)
+    tokenizer = load_tokenizer(artifact, config, hub_roots)
+    voices = load_voice_prompts(artifact, tokenizer, config.codebook_size)
+    state = load_state(artifact, config, device=device, dtype=dtype, hub_roots=hub_roots)
+    mimi = load_mimi(artifact, config, device=device, hub_roots=hub_roots)
+    return Checkpoint(config, tokenizer, voices, state, mimi)
+
+
+def load_config(artifact: Artifact, hub_roots: Sequence[Path] = ()) -> CsmConfig:
+    """``config.json``, checked against the frame contract of the code and of the manifest."""
+    text = _read(artifact, "csm_config", hub_roots).numpy().tobytes()
+    try:
+        config = CsmConfig.from_json(text.decode())
+    except UnicodeDecodeError as error:
+        raise SpeechError("csm_config_invalid", "config.json is not UTF-8") from error
+    if config.max_seq_len != artifact.manifest.max_seq_len:
+        raise SpeechError(
+            "csm_config_invalid",
+            f"config.json has {config.max_seq_len} positions, "
+            f"the manifest {artifact.manifest.max_seq_len}",
+        )
+    return config
+
+
+def load_tokenizer(
+    artifact: Artifact, config: CsmConfig, hub_roots: Sequence[Path] = ()
+) -> TextTokenizer:
+    data = _read(artifact, "llama_tokenizer", hub_roots).numpy().tobytes()
+    try:
+        return TextTokenizer.from_bytes(data, config)
+    except ValueError as error:
+        raise SpeechError("llama_tokenizer_unavailable", str(error)) from error
+
+
+def load_state(
+    artifact: Artifact,
+    config: CsmConfig,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    hub_roots: Sequence[Path] = (),
+) -> dict[str, Tensor]:
+    """The CSM's weights by torchtune's names, whichever layout the file has."""
+    buffer = _read(artifact, "csm_model", hub_roots)
+    try:
+        named = to_torchtune(parse_safetensors(buffer), config)
+    except BadFile as error:
+        raise SpeechError(LOAD_FAILED, str(error)) from error
+    # Popped one by one: a converted tensor and its source live together only for a moment.
+    return {name: named.pop(name).to(device, dtype) for name in list(named)}
+
+
+def load_mimi(
+    artifact: Artifact,
+    config: CsmConfig,
+    *,
+    device: torch.device | str = "cpu",
+    hub_roots: Sequence[Path] = (),
+    decode_only: bool = True,
+) -> Any:
+    """The codec; without a ``mimi_config`` in the manifest it has the published dimensions."""
+    dimensions = default_mimi_config()
+    try:
+        if artifact.manifest.file("mimi_config"):
+            dimensions = json.loads(_read(artifact, "mimi_config", hub_roots).numpy().tobytes())
+        weights = parse_safetensors(_read(artifact, "mimi_weight", hub_roots))
+        mimi = build_mimi(dimensions, weights, device, decode_only=decode_only)
+    except (BadFile, KeyError, TypeError, ValueError, RuntimeError, AssertionError) as error:
+        raise SpeechError(LOAD_FAILED, f"the Mimi can't be built: {error}") from error
+    if (mimi.total_codebooks, mimi.cardinality) != (config.num_codebooks, config.codebook_size):
+        raise SpeechError(
+            LOAD_FAILED,
+            f"the Mimi has {mimi.total_codebooks} codebooks of {mimi.cardinality}, "
+            f"config.json {config.num_codebooks} of {config.codebook_size}",
+        )
+    return mimi
+
+
+def _read(artifact: Artifact, role: Role, hub_roots: Sequence[Path]) -> Tensor:
+    """The verified bytes of the file with that role: the first candidate that is the right one."""
+    missing, wrong = _CODES[role]
+    name, entry = artifact.manifest.one(role)
+    faults: list[str] = []
+    mismatched = False
+    for path in artifact.candidates(role, hub_roots):
+        try:
+            return read_verified(path, entry.sha256, entry.bytes)
+        except BadFile as error:
+            mismatched = True
+            faults.append(str(error))
+        except OSError as error:
+            faults.append(f"{path.name}: {error.strerror}")
+    reason = "; ".join(faults) or "no such file in the artifact's directory or the hub cache"
+    raise SpeechError(wrong if mismatched else missing, f"{name}: {reason}")

@@ -1,0 +1,144 @@
+"""The two published layouts of a CSM's weights. The model takes torchtune's names.
+
+    torchtune       ``model.safetensors`` of sesame/csm-1b; rotary pairs interleaved
+    transformers    ``CsmForConditionalGeneration``; rotary halves split, Mimi's weights included
+
+Only names differ, and the order of rows in the query and key projections: transformers rotates
+row i of a head with row i + head_dim / 2, torchtune row 2i with row 2i + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from torch import Tensor
+
+from gpu_worker.model.config import CsmConfig, TransformerConfig
+from gpu_worker.model.weights import BadFile
+
+TORCHTUNE_MARK: Final = "codebook0_head.weight"
+TRANSFORMERS_MARK: Final = "lm_head.weight"
+
+# transformers' name: ours. Within a layer:
+_LAYER: Final = {
+    "self_attn.q_proj.weight": "attn.q_proj.weight",
+    "self_attn.k_proj.weight": "attn.k_proj.weight",
+    "self_attn.v_proj.weight": "attn.v_proj.weight",
+    "self_attn.o_proj.weight": "attn.output_proj.weight",
+    "mlp.gate_proj.weight": "mlp.w1.weight",
+    "mlp.down_proj.weight": "mlp.w2.weight",
+    "mlp.up_proj.weight": "mlp.w3.weight",
+    "input_layernorm.weight": "sa_norm.scale",
+    "post_attention_layernorm.weight": "mlp_norm.scale",
+}
+_BACKBONE_AUDIO: Final = "backbone_model.embed_tokens.embed_audio_tokens.weight"
+_DEPTH_AUDIO: Final = "depth_decoder.model.embed_tokens.weight"
+_OUTSIDE: Final = {
+    "embed_text_tokens.weight": "text_embeddings.weight",
+    "depth_decoder.model.inputs_embeds_projector.weight": "projection.weight",
+    "lm_head.weight": "codebook0_head.weight",
+    "depth_decoder.codebooks_head.weight": "audio_head",
+    "backbone_model.norm.weight": "backbone.norm.scale",
+    "depth_decoder.model.norm.weight": "decoder.norm.scale",
+}
+
+
+def torchtune_shapes(config: CsmConfig) -> dict[str, tuple[int, ...]]:
+    """Every tensor of the model, by torchtune's name, with its shape."""
+    hidden, depth = config.backbone.hidden_size, config.depth.hidden_size
+    return {
+        "text_embeddings.weight": (config.text_vocab_size, hidden),
+        "audio_embeddings.weight": (config.num_codebooks * config.audio_vocab_size, hidden),
+        "projection.weight": (depth, hidden),
+        "codebook0_head.weight": (config.audio_vocab_size, hidden),
+        "audio_head": (config.num_codebooks - 1, depth, config.audio_vocab_size),
+        **dict(_transformer_shapes("backbone", config.backbone)),
+        **dict(_transformer_shapes("decoder", config.depth)),
+    }
+
+
+def _transformer_shapes(
+    name: str, part: TransformerConfig
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden, inner = part.hidden_size, part.intermediate_size
+    queries, keys = part.num_heads * part.head_dim, part.num_kv_heads * part.head_dim
+    for index in range(part.num_layers):
+        layer = f"{name}.layers.{index}"
+        yield f"{layer}.attn.q_proj.weight", (queries, hidden)
+        yield f"{layer}.attn.k_proj.weight", (keys, hidden)
+        yield f"{layer}.attn.v_proj.weight", (keys, hidden)
+        yield f"{layer}.attn.output_proj.weight", (hidden, queries)
+        yield f"{layer}.mlp.w1.weight", (inner, hidden)
+        yield f"{layer}.mlp.w2.weight", (hidden, inner)
+        yield f"{layer}.mlp.w3.weight", (inner, hidden)
+        yield f"{layer}.sa_norm.scale", (hidden,)
+        yield f"{layer}.mlp_norm.scale", (hidden,)
+    yield f"{name}.norm.scale", (hidden,)
+
+
+def to_torchtune(tensors: Mapping[str, Tensor], config: CsmConfig) -> dict[str, Tensor]:
+    """The model's tensors by torchtune's names, from either layout, checked against ``config``.
+
+    Tensors that are no part of the model (transformers files carry the codec) are left out.
+    Raises BadFile for a layout that is neither, and for a missing or misshapen tensor.
+    """
+    if TORCHTUNE_MARK in tensors:
+        named = dict(tensors)
+    elif TRANSFORMERS_MARK in tensors:
+        named = _from_transformers(tensors, config)
+    else:
+        raise BadFile("the weights have neither torchtune's nor transformers' names")
+    shapes = torchtune_shapes(config)
+    for name, shape in shapes.items():
+        if name not in named:
+            raise BadFile(f"the weights lack {name}")
+        if tuple(named[name].shape) != shape:
+            raise BadFile(f"{name} is {tuple(named[name].shape)}, config.json makes it {shape}")
+        if not named[name].is_floating_point():
+            raise BadFile(f"{name} is not of a floating type")
+    return {name: named[name] for name in shapes}
+
+
+def _from_transformers(tensors: Mapping[str, Tensor], config: CsmConfig) -> dict[str, Tensor]:
+    named = {ours: tensors[theirs] for theirs, ours in _names(config).items() if theirs in tensors}
+    named["audio_embeddings.weight"] = _audio_embeddings(tensors)
+    for name, part in (("backbone", config.backbone), ("decoder", config.depth)):
+        for index in range(part.num_layers):
+            for kind, heads in (("q", part.num_heads), ("k", part.num_kv_heads)):
+                key = f"{name}.layers.{index}.attn.{kind}_proj.weight"
+                if key in named:
+                    named[key] = interleave_rotary(named[key], heads)
+    return named
+
+
+def _names(config: CsmConfig) -> dict[str, str]:
+    layers = {
+        f"{theirs}.layers.{index}.{inner}": f"{ours}.layers.{index}.{inner_ours}"
+        for theirs, ours, count in (
+            ("backbone_model", "backbone", config.backbone.num_layers),
+            ("depth_decoder.model", "decoder", config.depth.num_layers),
+        )
+        for index in range(count)
+        for inner, inner_ours in _LAYER.items()
+    }
+    return _OUTSIDE | layers
+
+
+def _audio_embeddings(tensors: Mapping[str, Tensor]) -> Tensor:
+    """The one table that backbone and depth decoder share; a file may hold either or both."""
+    tables = [tensors[name] for name in (_BACKBONE_AUDIO, _DEPTH_AUDIO) if name in tensors]
+    if not tables:
+        raise BadFile("the weights lack the audio embeddings")
+    if len(tables) == 2 and not tables[0].equal(tables[1]):
+        raise BadFile("backbone and depth decoder have different audio embeddings")
+    return tables[0]
+
+
+def interleave_rotary(weight: Tensor, heads: int) -> Tensor:
+    """A query or key projection [heads * head_dim, hidden] from split halves to pairs."""
+    rows, hidden = weight.shape
+    if rows % (2 * heads):
+        raise BadFile(f"{rows} rows don't divide into {heads} heads of rotary pairs")
+    halves = weight.view(heads, 2, rows // heads // 2, hidden)
+    return halves.transpose(1, 2).reshape(rows, hidden)

@@ -1,0 +1,23 @@
+"""The demo artifacts, built once a session."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpu_worker.model.demo import build_demo
+from shared.governance.artifacts import Artifact
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def demo_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    """The demo that the product ships, some 30 MB. Not to be changed by a test."""
+    return build_demo(tmp_path_factory.mktemp("demo") / "csm-tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    """The same at the smallest size. Not to be changed by a test."""
+    return build_demo(tmp_path_factory.mktemp("tiny") / "csm-tiny-test", "tiny")
