@@ -1,0 +1,83 @@
+"""Which device was asked for, and what to call what serves. Free of torch until one is opened.
+
+The backend that is asked for is the backend that serves, or the worker is unavailable and says
+why. A CPU stands in for an accelerator only where the explicit switch allows it, and then its
+reason is published wherever the backend is.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from shared.errors import SpeechError
+
+if TYPE_CHECKING:
+    import torch
+
+NONE: Final = "none"
+UNSUPPORTED_ENGINE: Final = "unsupported_backend"
+_SHAPE: Final = re.compile(r"(cpu)|(cuda|mps|metal)(?::([0-9]{1,3}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """``label`` is ``cpu``, ``cuda`` or ``mps``; ``ordinal`` the number of its device."""
+
+    label: str
+    ordinal: int = 0
+
+    @property
+    def execution_engine(self) -> str:
+        return f"torch_csm_{self.label}"
+
+    @property
+    def residency(self) -> str:
+        """What ``residency`` says once the model is warm."""
+        return f"warm_{self.label}"
+
+    @property
+    def accelerated(self) -> str:
+        """What ``accelerated_backend`` says."""
+        return "unavailable_fail_closed" if self.label == "cpu" else self.label
+
+
+CPU: Final = Backend("cpu")
+
+
+def parse_backend(text: str) -> Backend:
+    """``cpu``, ``cuda[:N]``, ``mps[:N]`` or its alias ``metal``; blank means ``cpu``.
+
+    Raises SpeechError("unsupported_backend").
+    """
+    match = _SHAPE.fullmatch(text.strip().lower() or "cpu")
+    if match is None:
+        raise SpeechError("unsupported_backend", "the backend is not cpu, cuda[:N] or mps[:N]")
+    name = match[1] or match[2]
+    return Backend("mps" if name == "metal" else name, int(match[3] or 0))
+
+
+def open_device(backend: Backend) -> torch.device:
+    """The device of ``backend``, proven to run. Raises SpeechError("accelerator_unavailable")."""
+    import torch
+
+    if backend.label == "cpu":
+        return torch.device("cpu")
+    if backend.label == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    else:
+        count = 1 if torch.backends.mps.is_available() else 0
+    if backend.ordinal >= count:
+        raise SpeechError(
+            "accelerator_unavailable",
+            f"{backend.label}:{backend.ordinal} was asked for; torch sees {count} such devices",
+        )
+    device = torch.device(backend.label, backend.ordinal)
+    try:
+        torch.zeros(1, device=device).cpu()
+    except RuntimeError as error:
+        raise SpeechError(
+            "accelerator_unavailable", f"{device} does not run: {type(error).__name__}"
+        ) from error
+    return device

@@ -1,0 +1,197 @@
+"""From an artifact's directory to a warm engine on the device that was asked for."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from gpu_worker.backend import CPU, Backend, open_device
+from gpu_worker.codec import StreamingMimi
+from gpu_worker.engine import Engine
+from gpu_worker.lanes import Ended, Event, Frame, Generation
+from gpu_worker.model.checkpoint import LOAD_FAILED, Checkpoint, load_checkpoint
+from gpu_worker.model.csm import CsmModel
+from gpu_worker.prompt import Prompt, build_prompt, text_frames
+from gpu_worker.step import FrameStep
+from gpu_worker.telemetry import Probe, gpu_model, probe_for
+from gpu_worker.voices import context_of
+from shared.errors import SpeechError
+from shared.governance.artifacts import Artifact, load_artifact
+from shared.governance.locations import hub_roots
+from shared.settings import WorkerSettings
+
+CPU_LANES: Final = 4
+CUDA_LANES: Final = 32
+FALLBACK_FAILED: Final = "csm_cpu_fallback_load_failed"
+_WARM_UP_FRAMES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A warm engine and what it runs on. Use the engine inside ``mode`` and on one thread."""
+
+    engine: Engine
+    backend: Backend
+    cpu_fallback_reason: str | None
+    gpu_model: str
+    lanes: int
+    determinism_class: str
+    memory_required_bytes: int
+    probe: Probe
+
+    def mode(self) -> AbstractContextManager[object]:
+        return torch.inference_mode()
+
+
+def load(settings: WorkerSettings, artifact_dir: Path, backend: Backend) -> Loaded:
+    """Read, verify, place and warm everything. Raises SpeechError with a load refusal's code."""
+    torch.set_num_threads(settings.torch_threads)
+    artifact = load_artifact(artifact_dir)
+    reason: str | None = None
+    try:
+        return _load_on(backend, settings, artifact, None)
+    except SpeechError as error:
+        if error.code != "accelerator_unavailable" or not settings.cpu_fallback:
+            raise
+        reason = error.message
+    except (RuntimeError, MemoryError) as error:
+        if backend == CPU or not settings.cpu_fallback:
+            raise SpeechError(LOAD_FAILED, _describe(backend, error)) from error
+        reason = _describe(backend, error)
+    return _fall_back(settings, artifact, reason)
+
+
+def _fall_back(settings: WorkerSettings, artifact: Artifact, reason: str) -> Loaded:
+    try:
+        return _load_on(CPU, settings, artifact, reason)
+    except SpeechError as error:
+        if error.code != LOAD_FAILED:
+            raise
+        raise SpeechError(FALLBACK_FAILED, error.message) from error
+    except (RuntimeError, MemoryError) as error:
+        raise SpeechError(FALLBACK_FAILED, _describe(CPU, error)) from error
+
+
+def _describe(backend: Backend, error: Exception) -> str:
+    return f"loading on {backend.label} failed: {type(error).__name__}"
+
+
+def _load_on(
+    backend: Backend, settings: WorkerSettings, artifact: Artifact, reason: str | None
+) -> Loaded:
+    device = open_device(backend)
+    _fix_arithmetic()
+    dtype = torch.bfloat16 if backend.label == "cuda" else torch.float32
+    lanes = settings.lanes or (CUDA_LANES if backend.label == "cuda" else CPU_LANES)
+    with torch.inference_mode():
+        checkpoint = load_checkpoint(artifact, device=device, dtype=dtype, hub_roots=hub_roots())
+        model = CsmModel(checkpoint.config, dtype, device)
+        model.load_state_dict(checkpoint.state, strict=True)
+        checkpoint.state.clear()
+        codec = StreamingMimi(checkpoint.mimi, lanes)
+        step = FrameStep(model, codec, lanes, settings.prefill_chunk)
+        engine = assemble(step, artifact, checkpoint)
+        warm_up(engine, artifact)
+    codec_bytes = sum(tensor.nbytes for tensor in checkpoint.mimi.state_dict().values())
+    return Loaded(
+        engine=engine,
+        backend=backend,
+        cpu_fallback_reason=reason,
+        gpu_model=gpu_model(backend),
+        lanes=lanes,
+        determinism_class=determinism_class(backend, dtype, lanes, settings),
+        memory_required_bytes=model.nbytes + step.nbytes + codec_bytes,
+        probe=probe_for(backend),
+    )
+
+
+def assemble(step: FrameStep, artifact: Artifact, checkpoint: Checkpoint) -> Engine:
+    """The engine of one artifact, its voices' contexts computed once."""
+    prefixes = {
+        name: step.make_prefix(0, voice.segment.tokens, voice.segment.mask)
+        for name, voice in checkpoint.voices.items()
+    }
+
+    def build(generation: Generation) -> Prompt:
+        artifact.voices.find(generation.voice_profile_id)
+        ids = checkpoint.tokenizer.encode(generation.speaker, generation.text)
+        context = context_of(
+            checkpoint.voices, generation.voice_profile_id, generation.context_policy
+        )
+        return build_prompt(
+            context,
+            text_frames(ids),
+            max_frames=generation.max_frames,
+            max_seq_len=checkpoint.config.max_seq_len,
+        )
+
+    return Engine(step, build, prefixes)
+
+
+def warm_up(engine: Engine, artifact: Artifact) -> None:
+    """Speak a little through every path, so that the first caller meets nothing for the first time.
+
+    Raises SpeechError("csm_runtime_load_failed") when that does not give finite speech. The model
+    may end at once: random weights sometimes do.
+    """
+    voice = artifact.voices.default
+    sampled = Generation(
+        key="warm-up",
+        text="Ready.",
+        speaker=voice.speaker,
+        voice_profile_id=voice.profile_id,
+        context_policy="prompt_profile_only" if voice.has_prompt else "none",
+        max_frames=_WARM_UP_FRAMES,
+        temperature=0.9,
+        top_k=50,
+        seed=0,
+    )
+    frames = _speak(engine, sampled)
+    replay = tuple(frame.codes for frame in frames[:1])
+    _speak(engine, replace(sampled, replay=replay, top_k=1))
+
+
+def _speak(engine: Engine, generation: Generation) -> list[Frame]:
+    events: list[Event] = []
+    engine.submit(generation)
+    while not engine.is_idle:
+        engine.tick(events.extend)
+    for event in events:
+        if isinstance(event, Ended) and event.failure_code not in (None, "no_audio_generated"):
+            raise SpeechError(LOAD_FAILED, f"the warm-up failed: {event.failure_code}")
+    return [event for event in events if isinstance(event, Frame)]
+
+
+def determinism_class(
+    backend: Backend, dtype: torch.dtype, lanes: int, settings: WorkerSettings
+) -> str:
+    """What has to be equal for two workers to give the same bits for the same request."""
+    if backend == CPU:
+        machine = f"{torch.backends.cpu.get_cpu_capability()}-threads{settings.torch_threads}"
+    else:
+        machine = gpu_model(backend).replace(" ", "-")
+    return "/".join(
+        (
+            backend.label,
+            machine,
+            str(dtype).removeprefix("torch."),
+            f"lanes{lanes}",
+            f"chunk{settings.prefill_chunk}",
+            f"torch{torch.__version__}",
+            f"moshi{importlib.metadata.version('moshi')}",
+        )
+    )
+
+
+def _fix_arithmetic() -> None:
+    """One way to compute everything: no autotuning, no TF32, no reduced-precision sums."""
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
