@@ -1,0 +1,85 @@
+"""What a worker says of itself: one flat document per heartbeat, for people and autoscalers."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from shared.clock import unix_ms
+
+if TYPE_CHECKING:
+    from gpu_worker.runtime import RuntimeFacts
+    from gpu_worker.telemetry import Usage
+    from shared.settings import WorkerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The artifact that a worker serves, and its queue's name; empty when none could be read."""
+
+    artifact_id: str = ""
+    artifact_digest: str = ""
+    queue: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What doesn't change while the process lives."""
+
+    worker_id: str
+    host: str
+    pid: int
+    started_at_unix_ms: int
+
+    @classmethod
+    def of_this_process(cls) -> Identity:
+        """A new id each time: a worker that is started again is another worker."""
+        host = socket.gethostname()
+        label = re.sub(r"[^A-Za-z0-9.-]+", "-", host)
+        pid = os.getpid()
+        return cls(f"{label}-{pid}-{uuid4().hex[:8]}", host, pid, unix_ms())
+
+
+def document(
+    identity: Identity,
+    served: Served,
+    settings: WorkerSettings,
+    facts: RuntimeFacts,
+    usage: Usage,
+    state: str,
+    in_flight: int,
+) -> dict[str, Any]:
+    """One worker's entry of ``workers[]``. ``state``: loading, ready, unavailable, draining."""
+    return {
+        **asdict(identity),
+        "state": state,
+        "requested_backend": facts.requested_backend,
+        "served_backend": facts.backend,
+        "execution_engine": facts.execution_engine,
+        "accelerated_backend": facts.accelerated_backend,
+        "residency": facts.residency,
+        "gpu_model": facts.gpu_model,
+        "gpu_model_label": settings.gpu_model_label,
+        "artifact_id": served.artifact_id,
+        "artifact_digest": served.artifact_digest,
+        "queue": served.queue,
+        "lanes": facts.lanes,
+        "in_flight": in_flight,
+        "memory_required_bytes": facts.memory_required_bytes,
+        "memory_used_bytes": usage.memory_used_bytes,
+        "utilization": usage.utilization,
+        "loaded_at_unix_ms": facts.loaded_at_unix_ms,
+        "load_latency_ms": facts.load_latency_ms,
+        "tokenizer_loaded": facts.tokenizer_loaded,
+        "csm_config_loaded": facts.csm_config_loaded,
+        "csm_model_loaded": facts.csm_model_loaded,
+        "mimi_loaded": facts.mimi_loaded,
+        "refusal": None if facts.refusal is None else asdict(facts.refusal),
+        "cpu_fallback_reason": facts.cpu_fallback_reason,
+        "image_ref": settings.runtime_image_ref,
+        "determinism_class": facts.determinism_class,
+    }

@@ -1,0 +1,88 @@
+"""Whether Redis is there, as the worker's loop sees it: attempts, with pauses in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import structlog
+from redis.exceptions import OutOfMemoryError, ResponseError
+
+from scheduler.connections import AWAY
+from shared.clock import Countdown, monotonic_ms
+
+FIRST_PAUSE_MS: Final = 50.0
+LONGEST_PAUSE_MS: Final = 1000.0
+
+# A server that answers but takes no writes: full, a replica, a failing disk. Redis 6 wraps these in
+# the text of a script's error, so the words are looked for and not the class.
+_NO_WRITES: Final = ("OOM ", "READONLY ", "MISCONF ", "MASTERDOWN ", "NOREPLICAS ")
+
+log = structlog.get_logger()
+
+
+def is_away(error: Exception) -> bool:
+    """Whether an error means that Redis can't be used now, and not that something is wrong."""
+    if isinstance(error, (*AWAY, OutOfMemoryError)):
+        return True
+    return isinstance(error, ResponseError) and any(word in str(error) for word in _NO_WRITES)
+
+
+class Link:
+    """Remembers that Redis is away, so that the loop tries it in pauses and never waits for it."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self._pause_ms = FIRST_PAUSE_MS
+        self._next = Countdown(0)
+        self._since_ms = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether Redis is worth an attempt now."""
+        return self._next.over
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Use Redis inside. What fails because it is away is put off, anything else is raised.
+
+        ``away`` stays true inside the first attempt that succeeds: what has to be asserted anew
+        after an outage is asserted there.
+        """
+        try:
+            yield
+        except ResponseError as error:
+            if not is_away(error):
+                raise
+            self._failed(error)
+        except AWAY as error:
+            self._failed(error)
+        else:
+            self._succeeded()
+
+    def _failed(self, error: Exception) -> None:
+        if not self.away:
+            self.away, self._since_ms = True, monotonic_ms()
+            log.warning("redis_away", error=type(error).__name__)
+        self._next = Countdown(self._pause_ms)
+        self._pause_ms = min(2 * self._pause_ms, LONGEST_PAUSE_MS)
+
+    def _succeeded(self) -> None:
+        if self.away:
+            log.info("redis_back", away_ms=round(monotonic_ms() - self._since_ms))
+        self.away, self._pause_ms = False, FIRST_PAUSE_MS
+
+
+@contextmanager
+def for_show(what: str) -> Iterator[None]:
+    """RQ's records are there to be seen: what is wrong with them may not fail a job.
+
+    Redis being away is raised all the same.
+    """
+    try:
+        yield
+    except ResponseError as error:
+        if is_away(error):
+            raise
+        log.warning("rq_record_failed", what=what, error=str(error)[:200])

@@ -1,0 +1,252 @@
+"""The worker process: this thread keeps the books, the runtime's thread makes the frames.
+
+Once round the loop (``Worker.turn``): hear what the engine made, renew leases, post frames, state
+ends, say how things stand, put right what others left, take new jobs. Redis may be away at any
+point of it: what wasn't written is written in a later turn, and the engine goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from gpu_worker.books import Books
+from gpu_worker.evidence import Origin
+from gpu_worker.heartbeat import Identity, Served, document
+from gpu_worker.intake import Intake, Taken
+from gpu_worker.lanes import Event, Frame, Generation, Released
+from gpu_worker.leases import FOREIGN_ARTIFACT, Lease
+from gpu_worker.link import Link, for_show
+from gpu_worker.runtime import READY, EngineFault, RuntimeFacts
+from scheduler.carrier import Carrier
+from scheduler.queue import WorkQueue
+from scheduler.reaper import Reaper
+from shared.clock import Countdown
+from shared.wav import FRAME_MS
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from gpu_worker.signals import StopSignals
+    from gpu_worker.telemetry import Usage
+    from shared.settings import WorkerSettings
+
+DRAINED: Final = 0
+ENGINE_FAULT: Final = 70
+"""Exit code (EX_SOFTWARE) after the engine died; the supervisor starts the process again."""
+
+DRAINING: Final = "draining"
+BACKGROUND: Final = "background"
+IDLE_WAIT_S: Final = 0.25
+"""How long an idle worker waits for RQ before it looks round: bounds how late it sees a signal."""
+BUSY_WAIT_S: Final = 0.05
+NEWCOMER_WAIT_S: Final = 0.02
+"""How long it waits for the engine while lanes are busy: without and with a lane free."""
+CLOSE_S: Final = 5.0
+
+log = structlog.get_logger()
+
+
+class SpeechRuntime(Protocol):
+    """What the worker needs of ``gpu_worker.runtime.Runtime``."""
+
+    @property
+    def facts(self) -> RuntimeFacts: ...
+
+    def usage(self) -> Usage: ...
+
+    def start(self) -> None: ...
+
+    def submit(self, generation: Generation) -> None: ...
+
+    def stop(self, key: str) -> None: ...
+
+    def poll(self, timeout_s: float) -> list[Event]: ...
+
+    def close(self, timeout_s: float) -> None: ...
+
+
+class Worker:
+    """One process's worker, over one runtime and one artifact's queue."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        served: Served,
+        runtime: SpeechRuntime,
+        redis: Redis,
+        signals: StopSignals,
+    ) -> None:
+        queue = settings.queue
+        self.identity = Identity.of_this_process()
+        self._settings = settings
+        self._served = served
+        self._runtime = runtime
+        self._signals = signals
+        worker_id = self.identity.worker_id
+        self._carrier = Carrier(redis, queue.namespace, served.queue)
+        self._queue = WorkQueue(redis, queue, self._carrier, served.queue, worker_id)
+        self._reaper = Reaper(redis, queue)
+        self._intake = Intake(self._carrier, self._queue)
+        origin = Origin(worker_id, settings.runtime_image_ref)
+        self._books = Books(self._queue, self._carrier, origin, self._stop)
+        self._lanes: dict[str, bool] = {}  # executions in the engine; whether one runs alone
+        self._link = Link()
+        self._drain: Countdown | None = None
+        self._renewal, self._beating, self._reaping = Countdown(0), Countdown(0), Countdown(0)
+        self._said = ""
+        self._is_registered = False
+        self._silence_stop_frames = -(-settings.silence_stop_ms // FRAME_MS)
+
+    def run(self) -> int:
+        """Serve until told to stop or until the engine dies; returns the exit code."""
+        log.info("worker_started", worker=self.identity.worker_id, queue=self._served.queue)
+        self._runtime.start()
+        is_fault = True
+        try:
+            while not self._is_done():
+                self.turn()
+            self._flush()
+            is_fault = False
+        except EngineFault as fault:
+            log.error("engine_fault", cause=str(fault), in_flight=len(self._books))
+            self._flush()
+            return ENGINE_FAULT
+        finally:
+            self._leave(fault=is_fault)
+        return DRAINED
+
+    def turn(self) -> None:
+        """Once round the loop."""
+        self._hear_engine(self._patience_s())
+        if self._link.due:
+            with self._link.attempt():
+                self._renew()
+                self._books.post()
+                self._books.finish()
+                self._beat()
+                self._reap()
+                self._take_jobs()
+
+    def _state(self, facts: RuntimeFacts) -> str:
+        """loading, ready, unavailable or draining."""
+        return facts.state if self._drain is None else DRAINING
+
+    def _is_done(self) -> bool:
+        if not self._signals.count:
+            return False
+        if self._drain is None:
+            self._drain = Countdown(self._settings.drain_grace_ms)
+            log.info("draining", in_flight=len(self._books))
+        return not self._books or self._drain.over or self._signals.count > 1
+
+    def _flush(self) -> None:
+        """A last try to write what is known, before the rest is handed back."""
+        with self._link.attempt():
+            self._books.post()
+            self._books.finish()
+
+    def _leave(self, *, fault: bool) -> None:
+        """Hand back what is left, and go from the registers. Each tries Redis once."""
+        with self._link.attempt():
+            self._books.hand_back(fault=fault)
+        with self._link.attempt():
+            with for_show("death"):
+                self._carrier.death()
+            self._queue.farewell()
+        self._runtime.close(CLOSE_S)
+        log.info("worker_stopped", worker=self.identity.worker_id, left_to_lapse=len(self._books))
+
+    def _patience_s(self) -> float:
+        """How long to wait for the engine; not at all where the wait will be for RQ."""
+        if self._lanes:
+            return NEWCOMER_WAIT_S if self._has_room() else BUSY_WAIT_S
+        return 0.0 if self._has_room() and self._link.due else BUSY_WAIT_S
+
+    def _hear_engine(self, patience_s: float) -> None:
+        """Take in all that the engine made since the last turn."""
+        events = self._runtime.poll(patience_s)
+        while events:
+            for event in events:
+                self._hear(event)
+            events = self._runtime.poll(0.0)
+
+    def _hear(self, event: Event) -> None:
+        lease = self._books.find(event.key)
+        if lease is not None and not isinstance(event, Released):
+            lease.take(event)
+        if not isinstance(event, Frame):
+            self._lanes.pop(event.key, None)
+
+    def _stop(self, execution: str) -> None:
+        if execution in self._lanes:
+            self._runtime.stop(execution)
+
+    def _renew(self) -> None:
+        if self._renewal.over or self._link.away:
+            self._books.renew()
+            self._renewal = Countdown(self._settings.queue.renew_ms)
+
+    def _beat(self) -> None:
+        """Say how things stand: when due, and at once when the state has changed."""
+        facts = self._runtime.facts
+        state = self._state(facts)
+        if not (self._beating.over or state != self._said or self._link.away):
+            return
+        settings, usage = self._settings, self._runtime.usage()
+        told = document(
+            self.identity, self._served, settings, facts, usage, state, len(self._books)
+        )
+        self._queue.heartbeat(told, lanes=facts.lanes if state == READY else 0)
+        if state != self._said:
+            log.info("worker_state", state=state, lanes=facts.lanes)
+        self._said, self._beating = state, Countdown(settings.queue.renew_ms)
+        with for_show("beat"):
+            self._register(state)
+            self._carrier.beat(busy=bool(self._lanes))
+
+    def _register(self, state: str) -> None:
+        """Be seen by RQ's tools: with a synchronous start only once the model is there."""
+        if self._link.away and self._is_registered:
+            self._carrier.death()
+            self._is_registered = False
+        is_wanted = state == READY or self._settings.startup_load_mode == BACKGROUND
+        if self._served.queue and is_wanted and not self._is_registered:
+            self._carrier.birth(self.identity.worker_id)
+            self._is_registered = True
+
+    def _reap(self) -> None:
+        if self._reaping.over:
+            self._reaper.reap()
+            self._reaping = Countdown(self._settings.queue.reap_interval_ms)
+
+    def _has_room(self) -> bool:
+        """Whether a job may be taken: never before the worker has said that it is ready."""
+        if self._drain is not None or self._said != READY or any(self._lanes.values()):
+            return False
+        return len(self._lanes) < self._runtime.facts.lanes
+
+    def _take_jobs(self) -> None:
+        while self._has_room():
+            wait_s = None if self._lanes or self._books else self._idle_wait_s()
+            taken = self._intake.take(len(self._lanes), wait_s)
+            if taken is None:
+                return
+            self._begin(taken)
+
+    def _idle_wait_s(self) -> float:
+        until_due = min(self._beating.remaining_ms, self._reaping.remaining_ms) / 1000
+        return max(0.01, min(IDLE_WAIT_S, until_due))
+
+    def _begin(self, taken: Taken) -> None:
+        claim = taken.claim
+        lease = Lease(claim, self._runtime.facts)
+        self._books.enter(lease)
+        if claim.job.artifact_id != self._served.artifact_id:
+            lease.outcome = FOREIGN_ARTIFACT
+        else:
+            self._lanes[lease.execution] = claim.solo
+            self._runtime.submit(lease.generation(self._silence_stop_frames))
+        with for_show("started"):
+            self._carrier.started(lease.job_id, taken.hint)
