@@ -75,8 +75,8 @@ SIZES: Final = {
     "demo": DemoSize(
         model_id="psionic-demo/csm-tiny",
         version="csm_tiny_demo_v1",
-        backbone=TransformerConfig(128, 3, 8, 2, 16, 320),
-        depth=TransformerConfig(64, 2, 4, 2, 16, 160),
+        backbone=TransformerConfig(128, 2, 8, 2, 16, 320),
+        depth=TransformerConfig(64, 1, 4, 2, 16, 160),
         mimi_filters=8,
         mimi_dim=64,
         codebook_dim=16,

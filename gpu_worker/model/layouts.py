@@ -47,9 +47,11 @@ _OUTSIDE: Final = {
 def torchtune_shapes(config: CsmConfig) -> dict[str, tuple[int, ...]]:
     """Every tensor of the model, by torchtune's name, with its shape."""
     hidden, depth = config.backbone.hidden_size, config.depth.hidden_size
+    table = (config.num_codebooks * config.audio_vocab_size, hidden)
     return {
         "text_embeddings.weight": (config.text_vocab_size, hidden),
-        "audio_embeddings.weight": (config.num_codebooks * config.audio_vocab_size, hidden),
+        "audio_embeddings.weight": table,
+        **({} if config.tie_codebooks_embeddings else {"decoder_embeddings.weight": table}),
         "projection.weight": (depth, hidden),
         "codebook0_head.weight": (config.audio_vocab_size, hidden),
         "audio_head": (config.num_codebooks - 1, depth, config.audio_vocab_size),
@@ -102,7 +104,7 @@ def to_torchtune(tensors: Mapping[str, Tensor], config: CsmConfig) -> dict[str, 
 
 def _from_transformers(tensors: Mapping[str, Tensor], config: CsmConfig) -> dict[str, Tensor]:
     named = {ours: tensors[theirs] for theirs, ours in _names(config).items() if theirs in tensors}
-    named["audio_embeddings.weight"] = _audio_embeddings(tensors)
+    named |= _audio_embeddings(tensors, config)
     for name, part in (("backbone", config.backbone), ("decoder", config.depth)):
         for index in range(part.num_layers):
             for kind, heads in (("q", part.num_heads), ("k", part.num_kv_heads)):
@@ -125,14 +127,16 @@ def _names(config: CsmConfig) -> dict[str, str]:
     return _OUTSIDE | layers
 
 
-def _audio_embeddings(tensors: Mapping[str, Tensor]) -> Tensor:
-    """The one table that backbone and depth decoder share; a file may hold either or both."""
-    tables = [tensors[name] for name in (_BACKBONE_AUDIO, _DEPTH_AUDIO) if name in tensors]
-    if not tables:
-        raise BadFile("the weights lack the audio embeddings")
-    if len(tables) == 2 and not tables[0].equal(tables[1]):
-        raise BadFile("backbone and depth decoder have different audio embeddings")
-    return tables[0]
+def _audio_embeddings(tensors: Mapping[str, Tensor], config: CsmConfig) -> dict[str, Tensor]:
+    """The table that backbone and depth decoder share, from either of its names, or both tables."""
+    backbone, depth = tensors.get(_BACKBONE_AUDIO), tensors.get(_DEPTH_AUDIO)
+    if config.tie_codebooks_embeddings:
+        if backbone is not None and depth is not None and not backbone.equal(depth):
+            raise BadFile("config.json ties the audio embeddings, and the file has two tables")
+        found = {"audio_embeddings.weight": depth if backbone is None else backbone}
+    else:
+        found = {"audio_embeddings.weight": backbone, "decoder_embeddings.weight": depth}
+    return {name: table for name, table in found.items() if table is not None}
 
 
 def interleave_rotary(weight: Tensor, heads: int) -> Tensor:
