@@ -87,7 +87,14 @@ class CsmConfig:
         """Read ``config.json``; raises ``SpeechError("csm_config_invalid")`` off the contract."""
         try:
             config = _parse(json.loads(text))
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            ArithmeticError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             raise _invalid(f"config.json is not a CSM configuration: {error!r}") from error
         _check_shapes(config)
         _check_contract(config)
