@@ -103,15 +103,18 @@ class EventReader:
         self._subscriptions: dict[str, set[Subscription]] = {}
         self._collecting = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._closing = False
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="event-reader")
 
     async def close(self) -> None:
+        # A cancellation that meets a dying connection may come out as that connection's error, so
+        # the loop is also told to end.
+        self._closing = True
         if self._task is not None:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait({self._task})
         with suppress(*AWAY):
             await self._redis.delete(self._wake_key)
 
@@ -170,7 +173,7 @@ class EventReader:
 
     async def _run(self) -> None:
         failures = 0
-        while True:
+        while not self._closing:
             try:
                 if failures:
                     self._wake_position = START

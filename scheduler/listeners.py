@@ -7,7 +7,6 @@ When the last one leaves, or its gateway dies and the membership lapses, the job
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -86,6 +85,7 @@ class Listeners:
         self._callers: dict[str, Caller] = {}
         self._numbers = count(1)
         self._task: asyncio.Task[None] | None = None
+        self._closing = False
 
     def __len__(self) -> int:
         return len(self._callers)
@@ -94,10 +94,10 @@ class Listeners:
         self._task = asyncio.create_task(self._renew_for_ever(), name="listener-renewal")
 
     async def close(self) -> None:
+        self._closing = True
         if self._task is not None:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait({self._task})
         for caller in list(self._callers.values()):
             await caller.leave()
 
@@ -174,7 +174,7 @@ class Listeners:
         return events
 
     async def _renew_for_ever(self) -> None:
-        while True:
+        while not self._closing:
             await asyncio.sleep(self._settings.listener_renew_ms / 1000)
             callers = list(self._callers.values())
             for i in range(0, len(callers), RENEW_BATCH):

@@ -1,14 +1,16 @@
-"""Fixtures for every package: a fake Redis for speed, a real server for kills, restarts and waits."""
+"""Fixtures for every package: a fake Redis for speed, a real server for kills and restarts."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import fakeredis
 import pytest
@@ -87,6 +89,15 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
+    """Wait for what another process or thread will make true; fail when it doesn't."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail("what was waited for never came")
+        await asyncio.sleep(0.005)
+
+
 @pytest.fixture
 def fake_server() -> fakeredis.FakeServer:
     """One in-memory Redis that a test's clients, sync and async, share."""
@@ -100,7 +111,7 @@ def fake_redis(fake_server: fakeredis.FakeServer) -> redis.Redis:
 
 def as_redis_7(client: redis.Redis) -> redis.Redis:
     """fakeredis has no INFO, so RQ would take its path for old servers: pin the version."""
-    setattr(client, "__rq_redis_server_version", (7, 0, 0))  # noqa: B010
+    setattr(client, "__rq_redis_server_version", (7, 0, 0))
     return client
 
 

@@ -1,0 +1,221 @@
+"""A small deployment for the queue's rules: over a fake Redis, and again over a real one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import fakeredis
+import pytest
+import redis
+import redis.asyncio
+
+from scheduler.admission import Admission, AdmitRequest, Admitted
+from scheduler.cancellation import Cancellation
+from scheduler.carrier import Carrier
+from scheduler.connections import connect, connect_async
+from scheduler.events import EventReader
+from scheduler.listeners import Caller, Listeners
+from scheduler.load import Load
+from scheduler.queue import Claim, LanePost, WorkQueue
+from scheduler.reaper import Reaper, ReapReport
+from scheduler.results import Results
+from shared.keys import Keys
+from shared.messages import FrameRecord, SpeechJob, Terminal
+from shared.settings import QueueSettings
+from tests.conftest import RedisServer
+
+QUEUE = "t.demo.0123456789ab"
+
+
+def queue_settings(**changes: Any) -> QueueSettings:
+    return replace(QueueSettings.from_env({"PSIONIC_CSM_NAMESPACE": "t"}), **changes)
+
+
+def speech_job(request_id: str = "r1", **changes: Any) -> SpeechJob:
+    job = SpeechJob(
+        request_id=request_id,
+        cancellation_id=None,
+        input="Hello.",
+        artifact_id="demo@sha256:00",
+        voice_profile_id="v",
+        speaker=0,
+        context_policy="none",
+        max_frames=10,
+        temperature=0.9,
+        top_k=50,
+        seed=7,
+    )
+    return replace(job, **changes)
+
+
+def frame(index: int) -> FrameRecord:
+    return FrameRecord(index, bytes([index % 256]) * 64, bytes([index % 256]) * 3840)
+
+
+def terminal(reason: str = "stop", **changes: Any) -> Terminal:
+    base = Terminal(
+        finish_reason=reason,
+        stop_cause="eos" if reason == "stop" else None,
+        failure_code=None,
+        message="",
+        generated_frame_count=1,
+        prompt_frame_count=3,
+        codebook_frames_sha256="sha256:aa",
+        pcm16_sha256="sha256:bb",
+        wav_pcm16_digest="sha256:cc",
+        worker_id="w1",
+        requested_backend="cpu",
+        backend="cpu",
+        execution_engine="torch_csm_cpu",
+        residency="warm_cpu",
+        accelerated_backend="unavailable_fail_closed",
+        gpu_model="none",
+        cpu_fallback_reason=None,
+        runtime_image_ref="x",
+        determinism_class="test",
+    )
+    return replace(base, **changes)
+
+
+class Deployment:
+    """Every role's side of one queue, over one Redis."""
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        aclient: redis.asyncio.Redis,
+        settings: QueueSettings,
+        advance_ms: Callable[[int], None],
+    ) -> None:
+        self.redis = client
+        self.aredis = aclient
+        self.settings = settings
+        self.advance_ms = advance_ms
+        self.keys = Keys(settings.namespace)
+        self.carrier = Carrier(client, settings.namespace, QUEUE)
+        self.admission = Admission(aclient, settings)
+        self.cancellation = Cancellation(aclient, settings)
+        self.results = Results(aclient, settings.namespace)
+        self.load = Load(aclient, settings.namespace, max_age_ms=0)
+        self.reaper = Reaper(client, settings)
+        self.reader = EventReader(aclient, settings.namespace, "g1")
+        self.listeners = Listeners(
+            aclient, settings, self.reader, self.admission, self.results, "g1"
+        )
+
+    def worker(self, worker_id: str = "w1", lanes: int = 2) -> WorkQueue:
+        """A ready worker; its registration lapses with the lease."""
+        work = WorkQueue(self.redis, self.settings, self.carrier, QUEUE, worker_id)
+        work.heartbeat({"worker_id": worker_id}, lanes=lanes)
+        return work
+
+    async def admit(
+        self,
+        request_id: str = "r1",
+        *,
+        principal: str = "p",
+        timeout_ms: int = 10_000,
+        fingerprint: str = "f",
+        listener: str = "g1|1",
+        **job: Any,
+    ) -> Admitted:
+        request = AdmitRequest(
+            principal, QUEUE, fingerprint, timeout_ms, speech_job(request_id, **job)
+        )
+        return await self.admission.admit(request, self.admission.new_job_id(), listener)
+
+    async def join(self, request_id: str = "r1", **job: Any) -> Caller:
+        request = AdmitRequest("p", QUEUE, "f", 10_000, speech_job(request_id, **job))
+        return await self.listeners.join(request)
+
+    def claim(self, work: WorkQueue, **options: Any) -> Claim:
+        claim = work.claim(uuid4().hex, **options)
+        assert isinstance(claim, Claim)
+        return claim
+
+    def post(self, work: WorkQueue, claim: Claim, *indexes: int) -> list[str]:
+        return [
+            verdict
+            for index in indexes
+            for verdict in work.post([LanePost(claim.job_id, claim.execution, frame(index))])
+        ]
+
+    def reap(self) -> ReapReport:
+        """One pass over the one queue."""
+        return next(report for report in self.reaper.reap() if report.queue == QUEUE)
+
+    def lapse(self, job_id: str) -> None:
+        """Reap until the job's lease may lapse and did, while its caller goes on listening."""
+        for _ in range(100):
+            self.redis.zadd(self.keys.listeners(job_id), {"g1|1": 9e15})
+            if self.reap().returned:
+                return
+            self.advance_ms(max(50, self.settings.lease_ms // 4))
+        pytest.fail("the lease never lapsed")
+
+    def state(self, job_id: str) -> str:
+        value: Any = self.redis.hget(self.keys.job(job_id), "state")
+        return str(value.decode())
+
+    def field(self, job_id: str, name: str) -> str | None:
+        value: Any = self.redis.hget(self.keys.job(job_id), name)
+        return None if value is None else str(value.decode())
+
+    def kinds(self, job_id: str) -> list[str]:
+        entries: Any = self.redis.xrange(self.keys.events(job_id))
+        return [fields[b"k"].decode() for _, fields in entries]
+
+    def listed(self) -> list[str]:
+        entries: Any = self.redis.lrange(self.carrier.list_key, 0, -1)
+        return [entry.decode() for entry in entries]
+
+
+class FakeClock:
+    """Moves the time that fakeredis tells, which is Redis's clock in these tests."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.offset_s = 0.0
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() + self.offset_s)
+
+    def advance_ms(self, milliseconds: int) -> None:
+        self.offset_s += milliseconds / 1000
+
+
+@pytest.fixture
+def settings() -> QueueSettings:
+    return queue_settings()
+
+
+@pytest.fixture
+async def fake(
+    fake_server: fakeredis.FakeServer,
+    fake_redis: redis.Redis,
+    settings: QueueSettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> AsyncIterator[Deployment]:
+    clock = FakeClock(monkeypatch)
+    aclient = fakeredis.FakeAsyncRedis(server=fake_server)
+    yield Deployment(fake_redis, aclient, settings, clock.advance_ms)
+    await aclient.aclose()
+
+
+@pytest.fixture
+async def real(redis_server: RedisServer) -> AsyncIterator[Deployment]:
+    """Over a real server, with leases short enough to wait for."""
+    short = queue_settings(lease_ms=150, listener_ttl_ms=400, reap_interval_ms=50)
+    client = connect(redis_server.url)
+    aclient = connect_async(redis_server.url, timeout_s=1.5)
+    yield Deployment(client, aclient, short, lambda ms: time.sleep(ms / 1000))
+    await aclient.aclose()
+    client.close()
+
+
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.redis)])
+def deployment(request: pytest.FixtureRequest) -> Any:
+    """The same rules over both: what passes on the fake alone proves nothing about Redis."""
+    return request.getfixturevalue(request.param)

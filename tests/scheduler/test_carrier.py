@@ -1,0 +1,154 @@
+"""RQ carries ids, refuses what is not ours, and never executes anything."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+import zlib
+from typing import Any
+
+import pytest
+from rq import Queue
+from rq.registry import StartedJobRegistry
+
+from scheduler.carrier import MsgpackSerializer
+from tests.conftest import until
+from tests.scheduler.conftest import QUEUE, Deployment
+
+
+async def test_ids_come_out_in_order(deployment: Deployment) -> None:
+    """What is pushed is pulled, first in first out, and at_front goes first."""
+    for job_id in ("a", "b"):
+        deployment.carrier.push(job_id)
+    deployment.carrier.push("c", at_front=True)
+
+    assert [deployment.carrier.pull(None) for _ in range(4)] == ["c", "a", "b", None]
+
+
+async def test_the_payload_is_the_id_alone(deployment: Deployment) -> None:
+    """Nothing of the request is in RQ's record, and nothing in it is pickled."""
+    deployment.carrier.push("t-1")
+
+    data = zlib.decompress(deployment.redis.hget("rq:job:t-1", "data"))  # type: ignore[arg-type]
+
+    assert MsgpackSerializer.loads(data) == ["psionic_csm.speak", None, ["t-1"], {}]
+
+
+def foreign_function(deployment: Deployment) -> None:
+    Queue(QUEUE, connection=deployment.redis, serializer=MsgpackSerializer).enqueue(
+        "os.system", "true", job_id="foreign"
+    )
+
+
+def pickled(deployment: Deployment) -> None:
+    data = zlib.compress(pickle.dumps(("os.system", None, ("true",), {})))
+    deployment.redis.hset("rq:job:foreign", mapping={"data": data, "status": "queued"})
+    deployment.redis.rpush(deployment.carrier.list_key, "foreign")
+
+
+def random_bytes(deployment: Deployment) -> None:
+    deployment.redis.hset("rq:job:foreign", mapping={"data": b"\xff\x00\x9c junk"})
+    deployment.redis.rpush(deployment.carrier.list_key, "foreign")
+
+
+def wrong_type(deployment: Deployment) -> None:
+    deployment.redis.set("rq:job:foreign", "not a hash")
+    deployment.redis.rpush(deployment.carrier.list_key, "foreign")
+
+
+def without_data(deployment: Deployment) -> None:
+    deployment.redis.hset("rq:job:foreign", mapping={"created_at": "yesterday"})
+    deployment.redis.rpush(deployment.carrier.list_key, "foreign")
+
+
+def oversize(deployment: Deployment) -> None:
+    deployment.redis.hset("rq:job:foreign", mapping={"data": b"x" * 1_000_000})
+    deployment.redis.rpush(deployment.carrier.list_key, "foreign")
+
+
+def bomb(deployment: Deployment) -> None:
+    """A few bytes that unpack to very many."""
+    deployment.redis.hset("rq:job:foreign", mapping={"data": zlib.compress(bytes(900_000))})
+    deployment.redis.rpush(deployment.carrier.list_key, "foreign")
+
+
+def someone_elses_id(deployment: Deployment) -> None:
+    Queue(QUEUE, connection=deployment.redis, serializer=MsgpackSerializer).enqueue(
+        "psionic_csm.speak", "another", job_id="foreign"
+    )
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        foreign_function,
+        pickled,
+        random_bytes,
+        wrong_type,
+        without_data,
+        oversize,
+        bomb,
+        someone_elses_id,
+    ],
+    ids=lambda poison: poison.__name__,
+)
+async def test_a_foreign_job_is_refused_and_the_next_served(
+    deployment: Deployment, poison: object
+) -> None:
+    """A record that isn't ours is refused, counted and dropped; nothing of it is left."""
+    poison(deployment)  # type: ignore[operator]
+    deployment.carrier.push("t-1")
+
+    assert [deployment.carrier.pull(None) for _ in range(3)] == [None, "t-1", None]
+
+    assert deployment.redis.hget(deployment.keys.stats(QUEUE), "foreign_refused") == b"1"
+    assert not deployment.redis.exists("rq:job:foreign")
+    assert deployment.redis.lrange(f"rq:queue:{QUEUE}:intermediate", 0, -1) == [b"t-1"]
+
+
+async def test_rqs_own_clean_up_cannot_harm_a_live_job(deployment: Deployment) -> None:
+    """The row in RQ's started registry is scored years ahead, so its clean-up leaves it alone."""
+    deployment.carrier.birth("w1")
+    deployment.carrier.push("t-1")
+    deployment.carrier.started("t-1", deployment.carrier.pull(None))
+    registry = StartedJobRegistry(QUEUE, connection=deployment.redis, serializer=MsgpackSerializer)
+
+    registry.cleanup()
+
+    assert registry.get_job_ids(cleanup=False) == ["t-1"]
+    assert deployment.redis.llen(f"rq:queue:{QUEUE}:intermediate") == 0
+
+
+async def test_workers_show_in_rq(deployment: Deployment) -> None:
+    """RQ's tools see a worker while it lives and not after its death."""
+    from rq import Worker
+
+    deployment.carrier.birth("w-visible")
+    assert [worker.name for worker in Worker.all(connection=deployment.redis)] == ["w-visible"]
+
+    deployment.carrier.death()
+
+    assert Worker.all(connection=deployment.redis) == []
+
+
+def clients(deployment: Deployment) -> str:
+    rows: Any = deployment.redis.client_list()
+    return " ".join(f"cmd={row['cmd']}" for row in rows)
+
+
+async def test_a_blocking_pull_wakes_for_a_push(real: Deployment) -> None:
+    """A waiting worker has the id as soon as it is pushed, not at its next look."""
+    pulled: list[tuple[str | None, float]] = []
+    thread = threading.Thread(
+        target=lambda: pulled.append((real.carrier.pull(5), time.monotonic()))
+    )
+    thread.start()
+    await until(lambda: "cmd=blmove" in clients(real))
+
+    pushed_at = time.monotonic()
+    real.carrier.push("t-1")
+    thread.join(timeout=5)
+
+    assert pulled[0][0] == "t-1"
+    assert pulled[0][1] - pushed_at < 0.5

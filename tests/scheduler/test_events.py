@@ -1,0 +1,244 @@
+"""How callers hear of their jobs: every event, in order, once, without a connection each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from scheduler.listeners import Caller
+from shared.errors import SpeechError
+from shared.messages import Claimed, End, Event, FrameRecord
+from tests.conftest import RedisServer
+from tests.scheduler.conftest import Deployment, speech_job, terminal
+
+
+@pytest.fixture
+async def listening(deployment: Deployment) -> AsyncIterator[Deployment]:
+    """A deployment whose gateway reads and renews."""
+    deployment.reader.start()
+    deployment.listeners.start()
+    yield deployment
+    await deployment.listeners.close()
+    await deployment.reader.close()
+
+
+async def heard(caller: Caller) -> list[Event]:
+    """All events up to the end."""
+    events: list[Event] = []
+    while not events or not isinstance(events[-1], End):
+        events.append(await asyncio.wait_for(caller.next_event(), 5))
+    return events
+
+
+def shape(events: list[Event]) -> list[str | int]:
+    return [
+        event.index if isinstance(event, FrameRecord) else type(event).__name__ for event in events
+    ]
+
+
+async def test_a_caller_hears_everything_in_order(listening: Deployment) -> None:
+    """Claim, frames and end arrive in order, each once."""
+    work = listening.worker()
+    caller = await listening.join("r1")
+    claim = listening.claim(work)
+    listening.post(work, claim, 0, 1, 2)
+    work.end(claim.job_id, claim.execution, terminal())
+
+    events = await heard(caller)
+
+    assert shape(events) == ["Claimed", 0, 1, 2, "End"]
+    assert isinstance(events[-1], End)
+    assert events[-1].terminal == terminal()
+
+
+async def test_the_reader_wakes_while_it_blocks(listening: Deployment) -> None:
+    """A job admitted while the reader's blocking read is under way is heard at once."""
+    work = listening.worker()
+    early = await listening.join("early")
+    claim_early = listening.claim(work)
+    assert isinstance(await asyncio.wait_for(early.next_event(), 5), Claimed)
+
+    late = await listening.join("late")
+    claim_late = listening.claim(work)
+    heard_late = await asyncio.wait_for(late.next_event(), 0.5)
+    listening.post(work, claim_early, 0)
+    heard_early = await asyncio.wait_for(early.next_event(), 0.5)
+
+    assert isinstance(heard_late, Claimed)
+    assert isinstance(heard_early, FrameRecord)
+    assert claim_late.job_id == late.job_id
+
+
+async def test_who_attaches_late_hears_the_whole_answer(listening: Deployment) -> None:
+    """A second caller that attaches in mid-stream gets every frame from the first."""
+    work = listening.worker()
+    first = await listening.join("r1")
+    claim = listening.claim(work)
+    listening.post(work, claim, 0, 1)
+    for _ in range(3):
+        await asyncio.wait_for(first.next_event(), 5)
+
+    second = await listening.join("r1")
+    listening.post(work, claim, 2)
+    work.end(claim.job_id, claim.execution, terminal("length"))
+
+    assert second.admitted.kind == "attached"
+    assert shape(await heard(first)) == [2, "End"]
+    assert shape(await heard(second)) == ["Claimed", 0, 1, 2, "End"]
+
+
+async def test_a_replay_hears_the_whole_answer(listening: Deployment) -> None:
+    """A retry after the end gets the recorded events without any worker."""
+    work = listening.worker()
+    caller = await listening.join("r1")
+    claim = listening.claim(work)
+    listening.post(work, claim, 0)
+    work.end(claim.job_id, claim.execution, terminal())
+    await heard(caller)
+    await caller.leave()
+
+    again = await listening.join("r1")
+
+    assert again.admitted.kind == "replay"
+    assert shape(await heard(again)) == ["Claimed", 0, "End"]
+
+
+async def test_the_last_caller_that_leaves_abandons_the_job(listening: Deployment) -> None:
+    """With two callers the first to leave changes nothing; with the last the work stops."""
+    work = listening.worker()
+    first, second = await listening.join("r1"), await listening.join("r1")
+    claim = listening.claim(work)
+
+    await first.leave()
+    assert listening.post(work, claim, 0) == ["ok"]
+    await second.leave()
+
+    assert listening.post(work, claim, 1) == ["cancelled"]
+
+
+async def test_an_abandoned_request_speaks_again(listening: Deployment) -> None:
+    """A retry after a dropped connection is a new generation, not an echo of the abandonment."""
+    work = listening.worker()
+    dropped = await listening.join("r1")
+    claim = listening.claim(work)
+    await dropped.leave()
+
+    again = await listening.join("r1")
+    work.end(claim.job_id, claim.execution, terminal("cancelled"))
+    fresh = listening.claim(work)
+    work.end(fresh.job_id, fresh.execution, terminal())
+
+    assert again.admitted.kind == "admitted"
+    assert fresh.job_id == again.job_id != dropped.job_id
+    assert shape(await heard(again)) == ["Claimed", "End"]
+
+
+async def test_leaving_a_queued_job_takes_it_out(listening: Deployment) -> None:
+    """A caller that goes away while its job waits frees its place at once."""
+    work = listening.worker()
+    caller = await listening.join("r1")
+
+    await caller.leave()
+    await caller.leave()
+
+    assert listening.state(caller.job_id) == "ended"
+    assert work.claim("e") is None
+
+
+async def test_a_caller_cancelled_while_it_joins_leaves_nothing(real: Deployment) -> None:
+    """A client that goes away during admission leaves no job behind that nobody hears."""
+    real.worker()
+    task = asyncio.create_task(real.join("r1"))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    depth = (await real.load.snapshot()).queues
+    assert all(load.depth == 0 for load in depth.values())
+
+
+async def test_memberships_are_renewed(real: Deployment) -> None:
+    """A caller that waits long stays a listener, through many lapses' time."""
+    object.__setattr__(real.settings, "listener_renew_ms", 50)
+    real.reader.start()
+    real.listeners.start()
+    work = real.worker()
+    caller = await real.join("r1")
+    claim = real.claim(work)
+    deadline = asyncio.get_running_loop().time() + 3 * real.settings.listener_ttl_ms / 1000
+    while asyncio.get_running_loop().time() < deadline:
+        work.renew([(claim.job_id, claim.execution)])
+        assert real.reap().abandoned == 0
+        await asyncio.sleep(0.05)
+
+    assert real.post(work, claim, 0) == ["ok"]
+    await caller.leave()
+    await real.listeners.close()
+    await real.reader.close()
+
+
+async def test_a_gateway_hears_again_after_redis_restarts(
+    real: Deployment, redis_server: RedisServer
+) -> None:
+    """Redis away and back with its file: the reader goes on by itself and nothing is missed."""
+    real.reader.start()
+    work = real.worker()
+    caller = await real.join("r1")
+    claim = real.claim(work)
+    assert isinstance(await asyncio.wait_for(caller.next_event(), 5), Claimed)
+
+    redis_server.stop(kill=True)
+    await asyncio.sleep(0.1)
+    redis_server.start()
+    real.post(work, claim, 0)
+
+    event = await asyncio.wait_for(caller.next_event(), 5)
+    assert isinstance(event, FrameRecord)
+    await caller.leave()
+    await real.reader.close()
+
+
+async def test_a_job_that_redis_lost_is_an_error_not_a_wait(
+    real: Deployment, redis_server: RedisServer
+) -> None:
+    """When another Redis stands behind the name, waiting callers get a code, not silence."""
+    object.__setattr__(real.settings, "listener_renew_ms", 50)
+    real.reader.start()
+    real.listeners.start()
+    real.worker()
+    caller = await real.join("r1")
+
+    await real.aredis.flushall()
+
+    with pytest.raises(SpeechError, match="queue_unavailable"):
+        await asyncio.wait_for(caller.next_event(), 5)
+    await caller.leave()
+    await real.listeners.close()
+    await real.reader.close()
+
+
+async def test_redis_away_is_a_code_and_recovers(
+    real: Deployment, redis_server: RedisServer
+) -> None:
+    """Every call of the gateway's side says queue_unavailable while Redis is away."""
+    redis_server.stop(kill=True)
+    for call in (
+        real.join("r1"),
+        real.cancellation.cancel("p", "request", "r1"),
+        real.results.find("p", "r1"),
+        real.load.snapshot(),
+    ):
+        with pytest.raises(SpeechError, match="queue_unavailable"):
+            await call
+    redis_server.start()
+
+    real.worker()
+    assert (await real.join("r1")).admitted.kind == "admitted"
+
+
+def test_text_does_not_show_in_a_jobs_repr() -> None:
+    """A job that ends up in a log or a traceback shows its id and not its text."""
+    assert "Hello" not in repr(speech_job("r1"))

@@ -1,0 +1,182 @@
+"""What dead processes leave behind, and who puts it right."""
+
+from __future__ import annotations
+
+from tests.scheduler.conftest import QUEUE, Deployment, terminal
+
+
+async def test_a_lost_hint_is_pushed_again(deployment: Deployment) -> None:
+    """A gateway that died between admission and RQ's enqueue loses nothing."""
+    deployment.worker()
+    admitted = await deployment.admit("r1")
+    assert deployment.listed() == []
+
+    assert deployment.reap().pushed == 1
+
+    assert deployment.listed() == [admitted.job_id]
+    assert deployment.reap().pushed == 0
+
+
+async def test_an_id_stranded_in_rqs_intermediate_list_is_pushed_again(
+    deployment: Deployment,
+) -> None:
+    """A worker killed between RQ's dequeue and our claim loses nothing."""
+    deployment.worker()
+    admitted = await deployment.admit("r1")
+    deployment.carrier.push(admitted.job_id)
+    assert deployment.carrier.pull(None) == admitted.job_id  # and dies here
+
+    deployment.reap()
+
+    assert deployment.carrier.pull(None) == admitted.job_id
+
+
+async def test_waiting_past_the_deadline_expires(fake: Deployment) -> None:
+    """A job that no worker claimed in time ends as queue_timeout."""
+    fake.worker()
+    admitted = await fake.admit("r1", timeout_ms=1000)
+    fake.reap()
+    fake.advance_ms(1100)
+
+    assert fake.reap().expired == 1
+
+    record = await fake.results.read(admitted.job_id)
+    assert record is not None
+    assert record.end is not None
+    assert record.end.failure_code == "queue_timeout"
+
+
+async def test_running_past_the_deadline_expires_after_a_moment(fake: Deployment) -> None:
+    """A worker gets a moment to end its overdue job itself, then the reaper does."""
+    work = fake.worker()
+    admitted = await fake.admit("r1", timeout_ms=1000)
+    claim = fake.claim(work)
+    fake.reap()
+    fake.advance_ms(1200)
+    work.renew([(claim.job_id, claim.execution)])
+    assert fake.reap().expired == 0
+    fake.advance_ms(400)
+    work.renew([(claim.job_id, claim.execution)])
+
+    assert fake.reap().expired == 1
+
+    record = await fake.results.read(admitted.job_id)
+    assert record is not None
+    assert record.end is not None
+    assert record.end.failure_code == "generation_timeout"
+
+
+async def test_listeners_that_lapse_abandon_their_job(fake: Deployment) -> None:
+    """When a gateway dies, its waiting jobs end and its running ones are told to stop."""
+    work = fake.worker()
+    running = await fake.admit("r1", timeout_ms=30_000)
+    claim = fake.claim(work)
+    waiting = await fake.admit("r2", timeout_ms=30_000)
+    for _ in range(8):
+        fake.reap()
+        fake.advance_ms(900)
+        work.renew([(claim.job_id, claim.execution)])
+
+    assert fake.state(waiting.job_id) == "ended"
+    assert fake.post(work, claim, 0) == ["cancelled"]
+    work.heartbeat({}, lanes=2)
+    assert (await fake.admit("r2")).kind == "admitted"
+    assert (await fake.admit("r1")).job_id != running.job_id
+
+
+async def test_one_listener_that_stays_keeps_the_job(fake: Deployment) -> None:
+    """A job that another gateway also listens to goes on."""
+    work = fake.worker()
+    admitted = await fake.admit("r1", timeout_ms=30_000, listener="dead|1")
+    claim = fake.claim(work)
+    await fake.admit("r1", timeout_ms=30_000, listener="alive|1")
+    for _ in range(8):
+        fake.redis.zadd(fake.keys.listeners(admitted.job_id), {"alive|1": 9e15})
+        fake.reap()
+        fake.advance_ms(900)
+        work.renew([(claim.job_id, claim.execution)])
+
+    assert fake.post(work, claim, 0) == ["ok"]
+
+
+async def test_nothing_lapses_right_after_a_silence(fake: Deployment) -> None:
+    """When nobody reaped for a while, leases and listeners get one lease time to be renewed."""
+    work = fake.worker()
+    await fake.admit("r1", timeout_ms=60_000)
+    claim = fake.claim(work)
+    fake.reap()
+    fake.advance_ms(20_000)
+
+    first = fake.reap()
+    assert first.held
+    assert (first.returned, first.abandoned) == (0, 0)
+    fake.advance_ms(500)
+    assert work.renew([(claim.job_id, claim.execution)]) == ["ok"]
+    fake.redis.zadd(fake.keys.listeners(claim.job_id), {"g1|1": 9e15})
+    for _ in range(3):
+        fake.advance_ms(900)
+        work.renew([(claim.job_id, claim.execution)])
+        fake.reap()
+
+    assert fake.state(claim.job_id) == "running"
+
+
+async def test_rq_forgets_ended_jobs(deployment: Deployment) -> None:
+    """RQ's records, registry rows and lists of an ended job go, also when its worker died first."""
+    work = deployment.worker()
+    deployment.carrier.birth("w1")
+    await deployment.admit("r1")
+    claim = deployment.claim(work)
+    deployment.carrier.push(claim.job_id)
+    hint = deployment.carrier.pull(None)
+    deployment.carrier.started(claim.job_id, hint)
+    assert deployment.redis.exists(f"rq:job:{claim.job_id}")
+    work.end(claim.job_id, claim.execution, terminal())
+    deployment.advance_ms(2100)
+
+    deployment.reap()
+
+    deployment.carrier.death()
+    left = {str(key, "utf-8") for key in deployment.redis.scan_iter("rq:*")}
+    assert left <= {"rq:queues", "rq:workers", f"rq:workers:{QUEUE}"}
+
+
+async def test_kept_audio_is_bounded_in_bytes(fake: Deployment) -> None:
+    """Over the cap the oldest audio goes first; its outcome stays."""
+    object.__setattr__(fake.settings, "retained_bytes", 3 * 3904)
+    work = fake.worker()
+    jobs = []
+    for number in range(3):
+        await fake.admit(f"r{number}")
+        claim = fake.claim(work)
+        fake.post(work, claim, 0, 1)
+        work._ending = (*work._ending[:2], 3 * 3904)
+        work.end(claim.job_id, claim.execution, terminal())
+        jobs.append(claim.job_id)
+        fake.advance_ms(10)
+
+    kept = [bool(await fake.results.events(job_id)) for job_id in jobs]
+
+    assert kept == [False, False, True]
+    assert (await fake.results.find("p", "r0")) is not None
+
+
+async def test_everything_expires(fake: Deployment) -> None:
+    """A while after the last end, only counters and registrations of ours are left."""
+    work = fake.worker()
+    for number in range(4):
+        await fake.admit(f"r{number}", cancellation_id="turn")
+    for _ in range(2):
+        claim = fake.claim(work)
+        fake.post(work, claim, 0)
+        work.end(claim.job_id, claim.execution, terminal())
+    await fake.cancellation.cancel("p", "turn", "turn")
+    await fake.cancellation.cancel("p", "request", "unknown")
+    fake.advance_ms(fake.settings.metadata_ttl_ms + 1000)
+    fake.reap()
+    fake.reap()
+
+    left = {str(key, "utf-8") for key in fake.redis.scan_iter("t:*")}
+
+    assert left == {f"t:stats:{QUEUE}", "t:queues", "t:reaper"}
+    assert fake.redis.hget("t:reaper", "retained_bytes") == b"0"
