@@ -1,0 +1,150 @@
+"""Artifacts on this machine: the demo that is built here, and what is in a directory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cli.exits import NOT_GENUINE, NOT_STARTED, CommandFailed
+from shared.digests import file_sha256
+from shared.errors import SpeechError
+from shared.governance.artifacts import Artifact, load_artifact
+from shared.governance.locations import default_cache_dir
+from shared.settings import read_artifact_dirs
+
+DEMO: Final = "demo-csm-tiny"
+RECIPE: Final = Path("gpu_worker", "model")
+"""Where the modules that decide what the demo is lie, below the packages' common folder."""
+RECIPE_FILES: Final = ("demo.py", "demo_text.py")
+WORKER_EXTRA: Final = "pip install 'psionic-csm-speech[worker]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """One file of an artifact and what became of its check."""
+
+    name: str
+    role: str
+    size: int | None
+    fault: str | None
+
+
+def demo_directory(environment: Mapping[str, str] = os.environ) -> Path:
+    return default_cache_dir(environment) / DEMO
+
+
+def chosen_or_demo(
+    chosen: Path | None, notify: Callable[[str], None], environment: Mapping[str, str] = os.environ
+) -> Path:
+    """The artifact to serve: the one named, else the environment's first, else the demo.
+
+    The demo is built if this version of its recipe has not built it yet. Raises
+    :class:`CommandFailed` for a directory that holds no artifact.
+    """
+    configured = read_artifact_dirs(environment)
+    directory = chosen or (configured[0] if configured else None)
+    if directory is not None:
+        return open_artifact(directory).directory
+    demo = demo_directory(environment)
+    if not _built_by(demo, recipe_digest()):
+        notify("building the demo artifact (once)")
+        build_in_subprocess(demo, environment)
+    return demo
+
+
+def open_artifact(directory: Path) -> Artifact:
+    try:
+        return load_artifact(directory.absolute())
+    except SpeechError as error:
+        raise CommandFailed(
+            NOT_STARTED, f"{directory}: {error.message}", code=error.code
+        ) from error
+
+
+def build_here(directory: Path) -> Artifact:
+    """Builds the demo in this process, which loads torch."""
+    try:
+        from gpu_worker.model.demo import build_demo
+    except ImportError as error:
+        raise CommandFailed(
+            NOT_STARTED, f"building needs what a worker needs ({error})", hint=WORKER_EXTRA
+        ) from error
+    try:
+        artifact = build_demo(directory)
+    except OSError as error:
+        raise CommandFailed(NOT_STARTED, f"can't build the demo artifact: {error}") from error
+    _stamp(directory).write_text(recipe_digest(), encoding="ascii")
+    return artifact
+
+
+def build_in_subprocess(directory: Path, environment: Mapping[str, str] = os.environ) -> None:
+    """Builds the demo and leaves this process without torch."""
+    done = subprocess.run(
+        [sys.executable, "-m", "cli", "artifacts", "build-demo", "--directory", str(directory)],
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        lines = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
+        raise CommandFailed(
+            NOT_STARTED, "the demo artifact could not be built", details=tuple(lines[-5:])
+        )
+
+
+def recipe_digest() -> str:
+    """Names what builds the demo, so that a changed recipe builds it anew. Imports none of it."""
+    whole = hashlib.sha256()
+    folder = Path(__file__).resolve().parent.parent / RECIPE
+    for name in RECIPE_FILES:
+        whole.update((folder / name).read_bytes())
+    return whole.hexdigest()
+
+
+def known_directories(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """Where artifacts are looked for: as configured, then the cache of those built here."""
+    cache = default_cache_dir(environment)
+    cached = sorted(path.parent for path in cache.glob("*/manifest.json"))
+    return tuple(dict.fromkeys([*read_artifact_dirs(environment), *cached]))
+
+
+def verify(artifact: Artifact) -> Iterator[Verified]:
+    """Hashes every file that the manifest names."""
+    for name, entry in artifact.manifest.files.items():
+        path = artifact.directory / name
+        try:
+            size = path.stat().st_size
+            fault = None if file_sha256(path) == entry.sha256 else "its digest is another"
+            if entry.bytes is not None and size != entry.bytes:
+                fault = f"{size} bytes, not {entry.bytes}"
+        except OSError as error:
+            size, fault = None, error.strerror or "can't be read"
+        yield Verified(name, entry.role, size, fault)
+
+
+def not_genuine(artifact: Artifact, faults: list[Verified]) -> CommandFailed:
+    return CommandFailed(
+        NOT_GENUINE,
+        f"{artifact.directory} is not what its manifest says",
+        details=tuple(f"{each.name}: {each.fault}" for each in faults),
+    )
+
+
+def _built_by(directory: Path, recipe: str) -> bool:
+    try:
+        load_artifact(directory)
+        return _stamp(directory).read_text(encoding="ascii") == recipe
+    except (SpeechError, OSError, ValueError):
+        return False
+
+
+def _stamp(directory: Path) -> Path:
+    return directory.parent / f".{directory.name}.recipe"

@@ -1,0 +1,29 @@
+"""``psionic-csm cancel``: stop a request or a voice turn."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from cli import show
+from cli.client import GatewayClient
+
+
+def run(
+    url: str,
+    *,
+    request_id: str | None,
+    cancellation_id: str | None,
+    api_key: str | None,
+    as_json: bool,
+) -> None:
+    with GatewayClient(url, api_key=api_key) as client:
+        report = client.cancel(request_id=request_id, cancellation_id=cancellation_id)
+    if as_json:
+        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+        return
+    for hit in report["hits"]:
+        show.facts([(str(hit["request_id"]), str(hit["was"]))])
+    if not report["hits"]:
+        remembered = "remembered, in case it is on its way" if report["remembered"] else "forgotten"
+        show.facts([("nothing was running or waiting", remembered)])

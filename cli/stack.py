@@ -1,0 +1,263 @@
+"""A whole deployment on one machine: Redis, scheduler, workers and gateway as real processes.
+
+    with Signals() as signals, Stack(plan, log, signals) as stack:
+        with signals.raising():
+            stack.wait_until_ready(...)
+
+Everything that a stack starts or writes is gone when the block is left, however it is left.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+from uuid import uuid4
+
+from cli import redis_server
+from cli.children import ChildSpec
+from cli.cores import threads_per_worker
+from cli.exits import NOT_STARTED, CommandFailed
+from cli.logs import LogStream
+from cli.redis_server import LOOPBACK, OwnRedis
+from cli.signals import Signals
+from cli.supervisor import Stage, Supervisor
+from shared.settings import GatewaySettings, SettingsError, WorkerSettings
+
+if TYPE_CHECKING:
+    from cli.client import GatewayClient
+
+STOP_MARGIN_S: Final = 3.0
+"""What a process gets beyond its own drain grace before it is killed."""
+POLL_S: Final = 0.1
+WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
+
+
+@dataclass(frozen=True, slots=True)
+class StackPlan:
+    """What to start. ``port`` 0 takes a free one; ``lanes`` None leaves the number to the worker.
+
+    ``private``: nobody else may meet this stack, even on a Redis that others use. It listens on the
+    loopback interface and its namespace is its own, and is removed with it.
+    """
+
+    artifact: Path
+    workers: int = 1
+    lanes: int | None = None
+    host: str = LOOPBACK
+    port: int = 0
+    private: bool = False
+
+
+class Stack:
+    """The running processes of one plan. A context manager for the main thread."""
+
+    def __init__(
+        self,
+        plan: StackPlan,
+        log: LogStream,
+        signals: Signals,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.plan = plan
+        self.log = log
+        self._signals = signals
+        self._given = environment
+        self._directory: Path | None = None
+        self._supervisor: Supervisor | None = None
+        self.namespace = ""
+        self.redis_url = ""
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        """Starts the processes. Raises :class:`CommandFailed` for what is known to be wrong."""
+        port = self._take_port()
+        self.url = f"http://{_reachable(self.plan.host)}:{port}"
+        own = self._choose_redis()
+        environment = self._environment(port)
+        grace_s = _checked_drain_s(environment)
+        self._directory = Path(tempfile.mkdtemp(prefix="psionic-csm-"))
+        stages = list(self._stages(own, environment, self._directory, grace_s))
+        self._supervisor = Supervisor(stages, self.log)
+        self._supervisor.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._supervisor is not None
+        self._signals.hurry = self._supervisor.kill
+        self._supervisor.stop()
+        self._supervisor.join()
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+        if self.plan.private and not self.owns_redis:
+            redis_server.remove_namespace(self.redis_url, self.namespace)
+
+    @property
+    def owns_redis(self) -> bool:
+        return redis_server.named_url(self._given) is None
+
+    @property
+    def supervisor(self) -> Supervisor:
+        assert self._supervisor is not None
+        return self._supervisor
+
+    def wait_until_ready(
+        self, client: GatewayClient, *, timeout_s: float, notify: Callable[[str], None]
+    ) -> None:
+        """Returns once the gateway serves and every worker has said ready or why not.
+
+        Raises :class:`CommandFailed` if a process can't start, if no worker can serve, or after
+        ``timeout_s``. ``notify`` hears each state of affairs once.
+        """
+        supervisor, heard = self.supervisor, ""
+        for _ in range(int(timeout_s / POLL_S)):
+            if supervisor.failed.wait(POLL_S):
+                raise self._start_failed()
+            news, settled = self._progress(client)
+            if news != heard:
+                heard = news
+                notify(news)
+            if settled and client.is_ready():
+                supervisor.ready()
+                return
+        raise CommandFailed(NOT_STARTED, f"not ready after {timeout_s:.0f} s: {heard}")
+
+    def _progress(self, client: GatewayClient) -> tuple[str, bool]:
+        """How the start stands in words, and whether every worker has settled."""
+        try:
+            workers = client.metadata().get("workers", [])
+        except CommandFailed as failed:
+            if failed.code not in (None, "queue_unavailable"):
+                raise
+            return "waiting for the gateway", False
+        refusals = [worker["refusal"] for worker in workers if worker.get("refusal")]
+        ready = sum(worker.get("state") == "ready" for worker in workers)
+        if len(refusals) >= self.plan.workers and not ready:
+            raise unavailable(refusals[0])
+        if len(workers) < self.plan.workers:
+            return "starting the workers", False
+        settled = ready + len(refusals) >= self.plan.workers
+        return ("ready" if settled else "loading the model"), settled
+
+    def _start_failed(self) -> CommandFailed:
+        failure = self.supervisor.failure
+        assert failure is not None
+        return CommandFailed(
+            NOT_STARTED, f"{failure.name} can't start ({failure.why})", details=failure.output
+        )
+
+    def _take_port(self) -> int:
+        if self.plan.port == 0:
+            return redis_server.free_port()
+        family = socket.AF_INET6 if ":" in self.plan.host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind((self.plan.host, self.plan.port))
+                listener.listen()
+            except OSError as error:
+                raise CommandFailed(
+                    NOT_STARTED,
+                    f"can't listen on {self.plan.host} port {self.plan.port}: {error.strerror}",
+                    hint="choose another port with --port; --port 0 takes any free one",
+                ) from error
+        return self.plan.port
+
+    def _choose_redis(self) -> OwnRedis | None:
+        named = redis_server.named_url(self._given)
+        if named is None:
+            own = OwnRedis(redis_server.find_binary(self._given), redis_server.free_port())
+            self.redis_url = own.url
+            return own
+        why = redis_server.refusal(named)
+        if why is not None:
+            raise CommandFailed(
+                NOT_STARTED,
+                f"the Redis at {redis_server.shown(named)} can't be used: {why}",
+                hint="start it, or unset REDIS_URL to let the stack bring its own",
+            )
+        self.redis_url = named
+        return None
+
+    def _environment(self, port: int) -> dict[str, str]:
+        """The children's environment: the caller's, and over it what this stack decides."""
+        plan, given = self.plan, dict(self._given)
+        self.namespace = given.get("PSIONIC_CSM_NAMESPACE") or "csm"
+        if plan.private:
+            self.namespace = f"speak-{uuid4().hex[:12]}"
+        others = [
+            part
+            for part in given.get("PSIONIC_CSM_ARTIFACTS", "").split(os.pathsep)
+            if part and Path(part).absolute() != plan.artifact.absolute()
+        ]
+        decided = {
+            "PSIONIC_CSM_REDIS_URL": self.redis_url,
+            "PSIONIC_CSM_NAMESPACE": self.namespace,
+            "PSIONIC_CSM_HOST": plan.host,
+            "PSIONIC_CSM_PORT": str(port),
+            "PSIONIC_CSM_ARTIFACTS": os.pathsep.join([str(plan.artifact.absolute()), *others]),
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONSAFEPATH": "1",
+        }
+        if plan.lanes is not None:
+            decided["PSIONIC_CSM_LANES"] = str(plan.lanes)
+        if not given.get("PSIONIC_CSM_TORCH_THREADS"):
+            decided["PSIONIC_CSM_TORCH_THREADS"] = str(threads_per_worker(plan.workers))
+        return {**given, **decided}
+
+    def _stages(
+        self, own: OwnRedis | None, environment: dict[str, str], directory: Path, grace_s: float
+    ) -> Iterator[Stage]:
+        def child(name: str, module: str, stop_wait_s: float = STOP_MARGIN_S) -> ChildSpec:
+            return ChildSpec(name, (sys.executable, "-m", module), environment, stop_wait_s)
+
+        if own is not None:
+            server = ChildSpec("redis", own.command(directory), environment, STOP_MARGIN_S)
+            yield Stage((server,), gate=lambda: redis_server.answers(own.url))
+        yield Stage((child("scheduler", "scheduler"),))
+        yield Stage(
+            tuple(
+                child(f"worker-{number}", "gpu_worker", grace_s + STOP_MARGIN_S)
+                for number in range(1, self.plan.workers + 1)
+            )
+        )
+        yield Stage((child("gateway", "gateway", grace_s + STOP_MARGIN_S),))
+
+
+def unavailable(refusal: Mapping[str, Any]) -> CommandFailed:
+    """Why the workers can't serve, as one of them states it."""
+    phases = ", ".join(str(phase) for phase in refusal.get("pending_phases") or ())
+    return CommandFailed(
+        NOT_STARTED,
+        str(refusal.get("reason", "no reason given")),
+        code=str(refusal.get("code", "runtime_unavailable")),
+        hint=f"needed first: {phases}" if phases else None,
+    )
+
+
+def _reachable(host: str) -> str:
+    if host in WILDCARDS:
+        return LOOPBACK
+    return f"[{host}]" if ":" in host else host
+
+
+def _checked_drain_s(environment: Mapping[str, str]) -> float:
+    """The drain grace in seconds, after every setting has been read once: a bad one stops here."""
+    try:
+        gateway = GatewaySettings.from_env(environment)
+        worker = WorkerSettings.from_env(environment)
+    except SettingsError as error:
+        raise CommandFailed(NOT_STARTED, str(error)) from error
+    return max(gateway.drain_grace_ms, worker.drain_grace_ms) / 1000
