@@ -185,9 +185,9 @@ class Listeners:
 
     async def _renew(self, callers: list[Caller]) -> None:
         flat = [part for caller in callers for part in (caller.job_id, caller.name)]
-        states = await self._scripts.call("listen", self._settings.listener_ttl_ms, *flat)
-        for caller, state in zip(callers, states, strict=True):
-            if state == b"" and caller.subscription is not None:
+        answers = await self._scripts.call("listen", self._settings.listener_ttl_ms, *flat)
+        for caller, more_to_come in zip(callers, answers, strict=True):
+            if not more_to_come and caller.subscription is not None:
                 caller.subscription.lose()
 
 

@@ -10,7 +10,7 @@ import pytest
 from scheduler.listeners import Caller
 from shared.errors import SpeechError
 from shared.messages import Claimed, End, Event, FrameRecord
-from tests.conftest import RedisServer
+from tests.conftest import RedisServer, until
 from tests.scheduler.conftest import Deployment, speech_job, terminal
 
 
@@ -215,6 +215,29 @@ async def test_a_job_that_redis_lost_is_an_error_not_a_wait(
 
     with pytest.raises(SpeechError, match="queue_unavailable"):
         await asyncio.wait_for(caller.next_event(), 5)
+    await caller.leave()
+    await real.listeners.close()
+    await real.reader.close()
+
+
+async def test_a_gateway_that_was_silent_too_long_answers_its_callers(real: Deployment) -> None:
+    """Callers whose job was abandoned while their gateway was stopped hear of it, with a code."""
+    work = real.worker()
+    caller = await real.join("r1")
+    claim = real.claim(work)
+    object.__setattr__(real.settings, "listener_renew_ms", 50)
+
+    def abandoned() -> bool:
+        work.renew([(claim.job_id, claim.execution)])
+        return real.reap().abandoned == 1
+
+    await until(abandoned)
+    real.reader.start()
+    real.listeners.start()
+
+    with pytest.raises(SpeechError, match="queue_unavailable"):
+        while True:
+            await asyncio.wait_for(caller.next_event(), 5)
     await caller.leave()
     await real.listeners.close()
     await real.reader.close()
