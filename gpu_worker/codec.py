@@ -35,6 +35,12 @@ def default_mimi_config() -> dict[str, Any]:
     return dict(loaders._mimi_config)
 
 
+def mimi_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Every weight of a Mimi of that configuration, by moshi's name, with its shape."""
+    empty = loaders.get_mimi(None, config, device="meta", num_codebooks=CODEBOOKS)
+    return {name: tuple(each.shape) for name, each in empty.state_dict().items()}
+
+
 def build_mimi(
     config: dict[str, Any],
     weights: dict[str, Tensor],

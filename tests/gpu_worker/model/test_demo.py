@@ -9,7 +9,8 @@ import torch
 
 from gpu_worker.codec import StreamingMimi
 from gpu_worker.model.checkpoint import load_checkpoint
-from gpu_worker.model.demo import build_demo, seeded
+from gpu_worker.model.demo import build_demo
+from gpu_worker.model.demo_weights import seeded
 from shared.governance.artifacts import Artifact, load_artifact
 
 # Equal on every machine: the weights come from integers.
@@ -136,6 +137,18 @@ def test_failed_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(OSError, match="disk full"):
         build_demo(tmp_path / "demo", "tiny")
     assert [path.name for path in tmp_path.iterdir()] == [".demo.lock"]
+
+
+def test_scraps_of_a_killed_builder_are_removed(tmp_path: Path) -> None:
+    """What a builder left that was killed half-way is gone after the next build."""
+    scraps = tmp_path / ".demo.k1ll3d"
+    scraps.mkdir()
+    (scraps / "model.safetensors").write_text("half")
+
+    directory = build_demo(tmp_path / "demo", "tiny").directory
+
+    assert sorted(os.listdir(tmp_path)) == [".demo.lock", "demo"]
+    assert directory.stat().st_mode & 0o777 == 0o755
 
 
 def build_in_process(directory: Path, start: object) -> None:
