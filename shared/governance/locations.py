@@ -22,6 +22,11 @@ def demo_artifact_dir(env: Env = os.environ) -> Path:
     return default_cache_dir(env) / "artifacts" / "csm-tiny"
 
 
+def csm_1b_dir() -> Path:
+    """The manifests of CSM-1B, which come with the package; its files are the operator's to get."""
+    return Path(__file__).parent / "csm_1b"
+
+
 def hub_roots(env: Env = os.environ) -> tuple[Path, ...]:
     """The Hugging Face hub caches to look in: HF_HOME's, then the home directory's."""
     roots = []
