@@ -7,6 +7,7 @@ point of it: what wasn't written is written in a later turn, and the engine goes
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
@@ -67,6 +68,14 @@ class SpeechRuntime(Protocol):
     def close(self, timeout_s: float) -> None: ...
 
 
+@dataclass(slots=True)
+class Lane:
+    """A lane that the engine has not let go of yet, whatever the books say of its job."""
+
+    is_solo: bool
+    is_stopping: bool = False
+
+
 class Worker:
     """One process's worker, over one runtime and one artifact's queue."""
 
@@ -91,7 +100,7 @@ class Worker:
         self._intake = Intake(self._carrier, self._queue)
         origin = Origin(worker_id, settings.runtime_image_ref)
         self._books = Books(self._queue, self._carrier, origin, self._stop)
-        self._lanes: dict[str, bool] = {}  # executions in the engine; whether one runs alone
+        self._lanes: dict[str, Lane] = {}
         self._link = Link()
         self._drain: Countdown | None = None
         self._renewal, self._beating, self._reaping = Countdown(0), Countdown(0), Countdown(0)
@@ -180,7 +189,9 @@ class Worker:
             self._lanes.pop(event.key, None)
 
     def _stop(self, execution: str) -> None:
-        if execution in self._lanes:
+        lane = self._lanes.get(execution)
+        if lane is not None and not lane.is_stopping:
+            lane.is_stopping = True
             self._runtime.stop(execution)
 
     def _renew(self) -> None:
@@ -223,9 +234,10 @@ class Worker:
 
     def _has_room(self) -> bool:
         """Whether a job may be taken: never before the worker has said that it is ready."""
-        if self._drain is not None or self._said != READY or any(self._lanes.values()):
+        if self._drain is not None or self._said != READY:
             return False
-        return len(self._lanes) < self._runtime.facts.lanes
+        is_shared = not any(lane.is_solo for lane in self._lanes.values())
+        return is_shared and len(self._lanes) < self._runtime.facts.lanes
 
     def _take_jobs(self) -> None:
         while self._has_room():
@@ -246,7 +258,7 @@ class Worker:
         if claim.job.artifact_id != self._served.artifact_id:
             lease.outcome = FOREIGN_ARTIFACT
         else:
-            self._lanes[lease.execution] = claim.solo
+            self._lanes[lease.execution] = Lane(claim.solo)
             self._runtime.submit(lease.generation(self._silence_stop_frames))
         with for_show("started"):
             self._carrier.started(lease.job_id, taken.hint)
