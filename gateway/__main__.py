@@ -1,0 +1,106 @@
+"""The gateway process: uvicorn around the application, drained before it stops.
+
+The first SIGTERM or SIGINT turns away new work and keeps listening, so that probes and balancers
+hear it, until every speech request is answered or the grace is over. The second stops at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+import structlog
+import uvicorn
+
+from gateway.app import Gateway, create_gateway
+from shared.clock import Countdown
+from shared.errors import SpeechError
+from shared.logging import configure_logging
+from shared.settings import GatewaySettings, SettingsError
+
+KEEP_ALIVE_S = 20
+LAST_WORDS_S = 2
+"""After the drain, how long connections may take to close."""
+
+log = structlog.get_logger()
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that drains its gateway before it shuts down."""
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway, drain_grace_ms: int) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+        self._drain_grace_ms = drain_grace_ms
+        self._grace: Countdown | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Called as a signal handler."""
+        if self._grace is None and self.started:
+            self._grace = Countdown(self._drain_grace_ms)
+            self._gateway.drain()
+        else:
+            self.should_exit = True
+            self.force_exit = self.started
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        await super().startup()
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        log.info("gateway_listening", url=f"http://{shown}:{port}", port=port)
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._grace is not None:
+            if counter % 10 == 0:
+                log.info("gateway_draining", open_requests=self._gateway.at_once.open)
+            if self._gateway.at_once.open == 0 or self._grace.over:
+                return True
+        return await super().on_tick(counter)
+
+
+def serve(settings: GatewaySettings) -> None:
+    """Serve until a signal. Raises SpeechError when an artifact can't be read."""
+    gateway = create_gateway(settings)
+    config = uvicorn.Config(
+        gateway.app,
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=LAST_WORDS_S,
+    )
+    log.info(
+        "gateway_starting",
+        namespace=settings.queue.namespace,
+        tier=settings.tier.name,
+        model=settings.model_id,
+    )
+    Server(config, gateway, settings.drain_grace_ms).run()
+    log.info("gateway_stopped")
+
+
+def main() -> int:
+    """Exit status: 0 after a signal, 2 for settings or artifacts that can't be used."""
+    try:
+        settings = GatewaySettings.from_env()
+        configure_logging("gateway", settings.log_level)
+        serve(settings)
+    except SettingsError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 2
+    except SpeechError as error:
+        print(f"PSIONIC_CSM_ARTIFACTS: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""One structured line per request: ids, code, status, latency and bytes; never what was said.
+
+Also counts recent refusals, which an autoscaler wants to know of.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shared.clock import monotonic_ms
+
+ENTRY: Final = "psionic.access"
+ROUTE: Final = "psionic.route"
+WINDOW_MS: Final = 60_000.0
+REFUSALS: Final = (429, 503)
+
+log = structlog.get_logger()
+
+
+def entry_of(scope: Scope) -> dict[str, Any]:
+    """What the request's line will say; routes add ids and codes to it."""
+    entry: dict[str, Any] = scope.setdefault(ENTRY, {})
+    return entry
+
+
+class Refusals:
+    """Refusals for want of capacity, in this gateway, within the last minute."""
+
+    def __init__(self) -> None:
+        self._at: deque[float] = deque(maxlen=100_000)
+
+    def note(self) -> None:
+        self._at.append(monotonic_ms())
+
+    def recent(self) -> int:
+        horizon = monotonic_ms() - WINDOW_MS
+        while self._at and self._at[0] < horizon:
+            self._at.popleft()
+        return len(self._at)
+
+
+class AccessLog:
+    """ASGI middleware that logs each HTTP request when its answer has left or broken off."""
+
+    def __init__(self, app: ASGIApp, refusals: Refusals) -> None:
+        self._app = app
+        self._refusals = refusals
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started_ms = monotonic_ms()
+        status = 0
+        sent_bytes = 0
+
+        async def counting(message: Message) -> None:
+            nonlocal status, sent_bytes
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            sent_bytes += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, counting)
+        finally:
+            if status in REFUSALS and scope["method"] == "POST":
+                self._refusals.note()
+            self._write(scope, status, sent_bytes, started_ms)
+
+    def _write(self, scope: Scope, status: int, sent_bytes: int, started_ms: float) -> None:
+        route = scope.get(ROUTE, "unmatched")
+        quiet = route.startswith("/health") and status == 200
+        (log.debug if quiet else log.info)(
+            "request",
+            method=scope["method"] if scope["method"].isalpha() else "?",
+            route=route,
+            status=status or None,
+            latency_ms=round(monotonic_ms() - started_ms, 1),
+            bytes=sent_bytes,
+            **entry_of(scope),
+        )

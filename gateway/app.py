@@ -1,0 +1,222 @@
+"""The gateway as an ASGI application: its parts, how they meet, when they start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import redis.asyncio
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.access import AccessLog, Refusals, entry_of
+from gateway.auth import Principals, is_public
+from gateway.delivery import Delivery
+from gateway.documents import Documents
+from gateway.envelope import error_response
+from gateway.facts import Facts
+from gateway.hints import CarrierPush, Hints, Push
+from gateway.results import ResultReader
+from gateway.routes import PRINCIPAL, AtOnce, Endpoints, SpeechEndpoint, speech_routes
+from gateway.speech import Speech
+from gateway.validation import Validator
+from scheduler.admission import Admission
+from scheduler.cancellation import Cancellation
+from scheduler.connections import connect, connect_async
+from scheduler.events import EventReader
+from scheduler.listeners import Listeners, new_gateway_id
+from scheduler.load import Load
+from scheduler.results import Results
+from shared.errors import SpeechError
+from shared.governance.artifacts import ArtifactRegistry
+from shared.settings import GatewaySettings
+
+READER_TIMEOUT_S = 2.5
+"""Longer than a read may block, so that silence is not taken for absence."""
+
+
+class Gateway:
+    """The parts of one gateway process. ``app`` answers; ``drain`` stops letting anyone in."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        registry: ArtifactRegistry,
+        *,
+        redis: redis.asyncio.Redis,
+        blocking_redis: redis.asyncio.Redis,
+        push: Push,
+    ) -> None:
+        queue = settings.queue
+        gateway_id = new_gateway_id()
+        self._registry = registry
+        self._redis, self._blocking_redis = redis, blocking_redis
+        self.facts = Facts(Load(redis, queue.namespace))
+        self.reader = EventReader(blocking_redis, queue.namespace, gateway_id)
+        results = Results(redis, queue.namespace)
+        self.listeners = Listeners(
+            redis, queue, self.reader, Admission(redis, queue), results, gateway_id
+        )
+        self._hints = Hints(push)
+        self.speech = Speech(self.listeners, self.facts, self._hints, queue.namespace)
+        self.at_once = AtOnce(settings.max_connections)
+        refusals = Refusals()
+        self._documents = Documents(settings, registry, self.facts, refusals)
+        endpoints = Endpoints(
+            self._documents,
+            Cancellation(redis, queue),
+            ResultReader(results, queue.result_ttl_ms),
+        )
+        validator = Validator(settings, registry)
+        delivery = Delivery(settings, self.speech, self.facts)
+
+        def speech_endpoint(*, lenient: bool) -> SpeechEndpoint:
+            return SpeechEndpoint(
+                validator,
+                delivery,
+                self.facts,
+                registry.default,
+                lenient=lenient,
+                at_once=self.at_once,
+            )
+
+        self.app = Starlette(
+            routes=speech_routes(
+                speech_endpoint(lenient=False),
+                speech_endpoint(lenient=True),
+                endpoints,
+                self._live,
+                self._ready,
+            ),
+            middleware=[
+                Middleware(AccessLog, refusals),
+                Middleware(Authentication, Principals(settings.api_keys)),
+            ],
+            exception_handlers={
+                SpeechError: self._on_speech_error,
+                HTTPException: self._on_http_error,
+                ClientDisconnect: _on_disconnect,
+                Exception: self._on_defect,
+            },
+            lifespan=self._lifespan,
+        )
+        self.app.router.redirect_slashes = False
+
+    def drain(self) -> None:
+        """Let nobody in any more; those inside are served to their end."""
+        self.speech.draining = True
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        self.reader.start()
+        self.listeners.start()
+        try:
+            yield
+        finally:
+            self.drain()
+            await self.listeners.close()
+            await self.speech.close()
+            await self._hints.close()
+            await self.reader.close()
+            await self.facts.close()
+            await asyncio.gather(self._redis.aclose(), self._blocking_redis.aclose())
+
+    async def _live(self, _: Request) -> Response:
+        """The process can hear its jobs' events; if not, it is of no use and may be restarted."""
+        if self.reader.alive:
+            return JSONResponse({"status": "live"})
+        return JSONResponse({"status": "dead", "reasons": ["event_reader"]}, status_code=503)
+
+    async def _ready(self, _: Request) -> Response:
+        reasons = ["draining"] if self.speech.draining else []
+        reasons += await self._documents.not_ready_because()
+        if not reasons:
+            return JSONResponse({"status": "ready"})
+        return JSONResponse({"status": "not_ready", "reasons": reasons}, status_code=503)
+
+    async def _on_speech_error(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, SpeechError)
+        entry = entry_of(request.scope)
+        entry["code"] = error.code
+        default = self._registry.default
+        return error_response(
+            error,
+            served=await self.facts.served(default),
+            request_id=entry.get("request_id"),
+            rollback_target=default.manifest.rollback_target,
+        )
+
+    async def _on_http_error(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        if error.status_code == 405:
+            refusal = SpeechError("method_not_allowed", "this path does not take that method")
+        elif error.status_code == 404:
+            refusal = SpeechError("route_not_found", "there is nothing at this path")
+        else:
+            refusal = SpeechError("malformed_json", "the request can't be read")
+        response = await self._on_speech_error(request, refusal)
+        response.headers.update(error.headers or {})
+        return response
+
+    async def _on_defect(self, request: Request, _: Exception) -> Response:
+        return await self._on_speech_error(
+            request, SpeechError("internal_error", "the service has a defect; it was recorded")
+        )
+
+
+async def _on_disconnect(request: Request, _: Exception) -> Response:
+    entry_of(request.scope)["code"] = "client_gone"
+    return Response(status_code=400)
+
+
+class Authentication:
+    """ASGI middleware that names the caller's principal, or raises ``unauthorized``."""
+
+    def __init__(self, app: ASGIApp, principals: Principals) -> None:
+        self._app = app
+        self._principals = principals
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not is_public(scope["path"]):
+            try:
+                scope[PRINCIPAL] = self._principals.identify(Headers(scope=scope))
+            except SpeechError as error:
+                entry_of(scope)["code"] = error.code
+                await error_response(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def create_gateway(
+    settings: GatewaySettings,
+    *,
+    registry: ArtifactRegistry | None = None,
+    redis: redis.asyncio.Redis | None = None,
+    blocking_redis: redis.asyncio.Redis | None = None,
+    push: Push | None = None,
+) -> Gateway:
+    """A gateway over the settings' Redis, or over the clients that are given.
+
+    ``push`` hands (queue, job id) to RQ. Raises SpeechError when an artifact can't be read.
+    """
+    url, namespace = settings.queue.redis_url, settings.queue.namespace
+    return Gateway(
+        settings,
+        registry or ArtifactRegistry.load(settings.artifact_dirs),
+        redis=redis or connect_async(url),
+        blocking_redis=blocking_redis
+        or connect_async(url, timeout_s=READER_TIMEOUT_S, max_connections=4),
+        push=push or CarrierPush(connect(url), namespace),
+    )
+
+
+def create_app(settings: GatewaySettings, **parts: Any) -> Starlette:
+    """The ASGI application of ``create_gateway``, which takes the same ``parts``."""
+    return create_gateway(settings, **parts).app

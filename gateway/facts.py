@@ -1,0 +1,83 @@
+"""Live facts about the queue and its workers, shared by all requests of one gateway.
+
+However many ask at once, one read is under way; when it fails, all of them hear so together instead
+of waiting one after another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gateway import runtime
+from gateway.runtime import UNSERVED, Served
+from scheduler.load import Load, LoadSnapshot
+from shared.clock import monotonic_ms
+from shared.errors import SpeechError
+from shared.governance.artifacts import Artifact
+
+RECENT_MS: Final = 2000.0
+"""How old a fact may be that only labels an answer."""
+BACK_OFF_MS: Final = 500.0
+"""How long a failed read is taken as the answer by those who only want a label."""
+
+
+class Facts:
+    """What is true of the queue, at most a moment ago."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._reading: asyncio.Task[LoadSnapshot] | None = None
+        self._latest: LoadSnapshot | None = None
+        self._read_at = 0.0
+        self._failed_at = -BACK_OFF_MS
+
+    async def snapshot(self) -> LoadSnapshot:
+        """Raises SpeechError("queue_unavailable") when Redis is away."""
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read(), name="load-read")
+        return await asyncio.shield(self._reading)
+
+    async def served(self, artifact: Artifact, worker_id: str | None = None) -> Served:
+        """What serves this artifact: the named worker if it is known, else their sum.
+
+        Never fails: with Redis away, nothing is served.
+        """
+        snapshot = await self._recent()
+        if snapshot is None:
+            return UNSERVED
+        workers = runtime.workers_of(artifact, snapshot.workers)
+        for worker in workers:
+            if worker_id is not None and worker.get("worker_id") == worker_id:
+                return runtime.served_by(worker)
+        return runtime.served(runtime.summarise(workers))
+
+    async def workers_of(self, artifact: Artifact) -> list[Mapping[str, Any]]:
+        return runtime.workers_of(artifact, (await self.snapshot()).workers)
+
+    async def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def _read(self) -> LoadSnapshot:
+        try:
+            latest = await self._load.snapshot()
+        except SpeechError:
+            self._failed_at = monotonic_ms()
+            self._latest = None
+            raise
+        self._latest, self._read_at = latest, monotonic_ms()
+        return latest
+
+    async def _recent(self) -> LoadSnapshot | None:
+        now = monotonic_ms()
+        if self._latest is not None and now - self._read_at < RECENT_MS:
+            return self._latest
+        if now - self._failed_at < BACK_OFF_MS:
+            return None
+        try:
+            return await self.snapshot()
+        except SpeechError:
+            return None

@@ -1,0 +1,70 @@
+"""Response headers of the speech routes. All values are strings; times are milliseconds."""
+
+from __future__ import annotations
+
+from gateway.envelope import EXECUTION_MODE, REQUEST_ID_HEADER, flag, printable
+from gateway.outcome import Outcome
+from gateway.runtime import Served
+from gateway.validation import SpeechCall
+
+REPLAYED = "x-psionic-csm-replayed"
+BUDGET_EXCEEDED = "x-psionic-csm-voice-turn-budget-exceeded"
+
+
+def execution_headers(call: SpeechCall, served: Served, runtime_image_ref: str) -> dict[str, str]:
+    """On every answer to a request that got past validation."""
+    headers = {
+        "x-psionic-model-id": call.model,
+        REQUEST_ID_HEADER: call.job.request_id,
+        "x-psionic-timeout-ms": str(call.timeout_ms),
+        **call.artifact.headers(call.profile, runtime_image_ref),
+        "x-psionic-served-backend": printable(served.backend),
+        "x-psionic-execution-mode": EXECUTION_MODE,
+        "x-psionic-execution-engine": printable(served.execution_engine),
+        "x-psionic-requested-backend": printable(served.requested_backend),
+        "x-psionic-runtime-state": served.runtime_state,
+    }
+    if call.job.cancellation_id is not None:
+        headers["x-psionic-cancellation-id"] = call.job.cancellation_id
+    return headers
+
+
+def stream_headers(stream_format: str) -> dict[str, str]:
+    return {
+        "x-psionic-streaming-mode": "generation_time_windowed",
+        "x-psionic-stream-format": stream_format,
+        "x-psionic-stream-window-frames": "1",
+        "cache-control": "no-store",
+    }
+
+
+def result_headers(outcome: Outcome, *, seed: int | None, result_ttl_ms: int) -> dict[str, str]:
+    """On a one-shot answer with audio: what was generated, on what, and how long it took."""
+    terminal, end = outcome.terminal, outcome.end
+    headers = {
+        "x-psionic-csm-generated-frame-count": str(terminal.generated_frame_count),
+        "x-psionic-csm-prompt-frame-count": str(terminal.prompt_frame_count),
+        "x-psionic-csm-hit-eos": flag(terminal.stop_cause == "eos"),
+        "x-psionic-csm-frames-sha256": terminal.codebook_frames_sha256 or "",
+        "x-psionic-csm-wav-pcm16-digest": terminal.wav_pcm16_digest or "",
+        "x-psionic-csm-pcm16-sha256": terminal.pcm16_sha256 or "",
+        "x-psionic-first-audio-latency-ms": str(end.first_audio_latency_ms),
+        "x-psionic-full-generation-latency-ms": str(end.full_generation_latency_ms),
+        "x-psionic-output-duration-ms": str(outcome.duration_ms),
+        "x-psionic-stream-chunk-count": "1",
+        "x-psionic-residency-mode": printable(terminal.residency),
+        "x-psionic-accelerated-backend": printable(terminal.accelerated_backend),
+        "x-psionic-generation-backend": printable(terminal.backend),
+        "x-psionic-generation-execution-engine": printable(terminal.execution_engine),
+        "x-psionic-gpu-model": printable(terminal.gpu_model),
+        "x-psionic-csm-finish-reason": end.finish_reason,
+        "x-psionic-csm-queue-wait-ms": str(end.queue_wait_ms),
+        "x-psionic-csm-worker-id": printable(terminal.worker_id),
+        "x-psionic-csm-attempt": str(end.attempt),
+        "x-psionic-csm-result-ttl-s": str(result_ttl_ms // 1000),
+    }
+    if seed is not None:
+        headers["x-psionic-csm-seed"] = str(seed)
+    if terminal.cpu_fallback_reason:
+        headers["x-psionic-cpu-fallback-reason"] = printable(terminal.cpu_fallback_reason)
+    return headers

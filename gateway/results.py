@@ -1,0 +1,74 @@
+"""What became of a request, by its id: for retries and for callers that lost their connection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from gateway.envelope import REQUEST_ID_HEADER
+from gateway.formats import CONTENT_TYPES, WAV
+from gateway.headers import result_headers
+from gateway.outcome import Intake, failure_of
+from gateway.terminals import terminal_keys
+from scheduler.results import JobRecord, Results
+from shared.errors import SpeechError
+from shared.messages import LENGTH, STOP, FrameRecord
+from shared.wav import wav_file
+
+
+class ResultReader:
+    """Reads results of a principal's own requests. Reading is not listening."""
+
+    def __init__(self, results: Results, result_ttl_ms: int) -> None:
+        self._results = results
+        self._result_ttl_ms = result_ttl_ms
+
+    async def document(self, principal: str, request_id: str) -> dict[str, Any]:
+        """State, and once ended the terminal's keys. Raises ``result_not_found``."""
+        record = await self._find(principal, request_id)
+        return {
+            "request_id": record.request_id,
+            "cancellation_id": record.cancellation_id,
+            "state": record.state,
+            "attempt": record.attempt,
+            "generated_frame_count": record.frame_count,
+            "terminal": _terminal(record),
+        }
+
+    async def audio(self, principal: str, request_id: str) -> Response:
+        """The WAV file while it is kept. Raises ``result_not_found``."""
+        record = await self._find(principal, request_id)
+        if record.end is None or record.end.finish_reason not in (STOP, LENGTH):
+            raise SpeechError("result_not_found", "this request has no finished audio")
+        heard = await self._results.events(record.job_id)
+        frames = [event.pcm for event in heard if isinstance(event, FrameRecord)]
+        if not frames:
+            raise SpeechError("result_not_found", "the audio is no longer kept")
+        intake = Intake()
+        for pcm in frames:
+            intake.take(pcm)
+        outcome = intake.judge(record.end, replayed=True)
+        headers = {
+            REQUEST_ID_HEADER: record.request_id,
+            **result_headers(outcome, seed=None, result_ttl_ms=self._result_ttl_ms),
+        }
+        return Response(wav_file(frames), headers=headers, media_type=CONTENT_TYPES[WAV])
+
+    async def _find(self, principal: str, request_id: str) -> JobRecord:
+        record = await self._results.find(principal, request_id)
+        if record is None:
+            raise SpeechError("result_not_found", "no such request is known, or no longer")
+        return record
+
+
+def _terminal(record: JobRecord) -> dict[str, Any] | None:
+    if record.end is None:
+        return None
+    failure = failure_of(record.end)
+    keys = terminal_keys(None, record.end, chunk_count=record.frame_count, failure=failure)
+    return {
+        **{key: value for key, value in keys.items() if value is not None},
+        "request_id": record.request_id,
+        "cancellation_id": record.cancellation_id,
+    }

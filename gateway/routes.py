@@ -1,0 +1,245 @@
+"""Which path answers what."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.access import ROUTE, entry_of
+from gateway.bodies import read_json
+from gateway.delivery import Delivery
+from gateway.documents import Documents
+from gateway.envelope import REQUEST_ID_HEADER, error_response
+from gateway.facts import Facts
+from gateway.presence import while_present
+from gateway.results import ResultReader
+from gateway.schema import (
+    CancellationRequest,
+    SpeechRequest,
+    parse,
+    refuse_unknown,
+    refuse_unsupported,
+)
+from gateway.validation import SpeechCall, Validator, check_id, is_id, new_request_id
+from scheduler.cancellation import Cancellation
+from shared.clock import monotonic_ms
+from shared.errors import SpeechError
+from shared.governance.artifacts import Artifact
+
+PRINCIPAL: Final = "psionic.principal"
+"""Where the authentication leaves the caller's principal in a scope."""
+
+SPEECH: Final = "/psionic/csm/speech"
+OPENAI_SPEECH: Final = "/v1/audio/speech"
+CANCELLATIONS: Final = "/psionic/csm/cancellations"
+
+
+class SpeechEndpoint:
+    """``POST`` of a text. ``lenient``: unknown keys are ignored, as OpenAI's clients expect."""
+
+    def __init__(
+        self,
+        validator: Validator,
+        delivery: Delivery,
+        facts: Facts,
+        default: Artifact,
+        *,
+        lenient: bool,
+        at_once: AtOnce,
+    ) -> None:
+        self._validator = validator
+        self._delivery = delivery
+        self._facts = facts
+        self._default = default
+        self._lenient = lenient
+        self._at_once = at_once
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with self._at_once:
+                await self._answer(scope, receive, send)
+        except ClientDisconnect:
+            entry_of(scope)["code"] = "client_gone"
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        arrived_ms, entry = monotonic_ms(), entry_of(scope)
+        headers = Headers(scope=scope)
+        ids = RequestIds(headers)
+        try:
+            self._at_once.check()
+            values = await read_json(headers, receive)
+            ids.read(values)
+            call = self._check(values, ids.fallback)
+        except SpeechError as error:
+            entry.update(code=error.code, request_id=ids.readable)
+            response = await self._refusal(error, ids.readable)
+            await response(scope, receive, send)
+            return
+        entry.update(request_id=call.job.request_id, cancellation_id=call.job.cancellation_id)
+        answer = self._delivery.answer(call, scope[PRINCIPAL], arrived_ms, send, entry)
+        await while_present(receive, answer)
+
+    def _check(self, values: dict[str, Any], fallback_id: str) -> SpeechCall:
+        request = parse(SpeechRequest, values)
+        if self._lenient:
+            refuse_unsupported(request)
+        else:
+            refuse_unknown(request.all_unknown())
+        return self._validator.check(request, fallback_id)
+
+    async def _refusal(self, error: SpeechError, request_id: str | None) -> Response:
+        response = error_response(
+            error,
+            served=await self._facts.served(self._default),
+            request_id=request_id,
+            rollback_target=self._default.manifest.rollback_target,
+        )
+        if error.code == "body_too_large" or "arrive in time" in error.message:
+            response.headers["connection"] = "close"  # the rest of the body is not waited for
+        return response
+
+
+class RequestIds:
+    """The id of one request: the body's, else a header's, else one of ours."""
+
+    def __init__(self, headers: Headers) -> None:
+        given = headers.get(REQUEST_ID_HEADER)
+        if given is None:
+            given = headers.get("idempotency-key")
+        self.fallback = new_request_id() if given is None else given
+        self.readable = self.fallback if is_id(self.fallback) else None
+
+    def read(self, values: dict[str, Any]) -> None:
+        """Take the body's id, for answers to a request that is refused."""
+        named = values.get("request_id")
+        if named is not None:
+            self.readable = named if is_id(named) else None
+
+
+class AtOnce:
+    """A bound on the speech requests that are open in this process."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.open = 0
+
+    def __enter__(self) -> None:
+        self.open += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.open -= 1
+
+    def check(self) -> None:
+        """Raises SpeechError("too_many_waiting")."""
+        if self.open > self._most:
+            raise SpeechError(
+                "too_many_waiting", "this gateway has too many open requests", retry_after_s=1.0
+            )
+
+
+class Endpoints:
+    """The routes that are answered at once."""
+
+    def __init__(
+        self, documents: Documents, cancellation: Cancellation, results: ResultReader
+    ) -> None:
+        self._documents = documents
+        self._cancellation = cancellation
+        self._results = results
+
+    async def health(self, _: Request) -> Response:
+        return JSONResponse(await self._documents.health())
+
+    async def models(self, _: Request) -> Response:
+        return JSONResponse(await self._documents.models())
+
+    async def metadata(self, _: Request) -> Response:
+        return JSONResponse(await self._documents.metadata())
+
+    async def load(self, _: Request) -> Response:
+        return JSONResponse(await self._documents.load())
+
+    async def cancel(self, request: Request) -> Response:
+        values = await read_json(request.headers, request.receive)
+        kind, id_ = _cancelled_id(values)
+        report = await self._cancellation.cancel(request.scope[PRINCIPAL], kind, id_)
+        entry_of(request.scope).update({f"{kind}_cancelled": id_, "hits": len(report.hits)})
+        hits = [{"request_id": hit.request_id, "was": hit.was} for hit in report.hits]
+        return JSONResponse({"hits": hits, "remembered": report.remembered}, status_code=202)
+
+    async def result(self, request: Request) -> Response:
+        id_ = _path_id(request)
+        document = await self._results.document(request.scope[PRINCIPAL], id_)
+        return JSONResponse(document, headers={REQUEST_ID_HEADER: id_})
+
+    async def audio(self, request: Request) -> Response:
+        return await self._results.audio(request.scope[PRINCIPAL], _path_id(request))
+
+
+def _path_id(request: Request) -> str:
+    id_: str = request.path_params["request_id"]
+    if not is_id(id_):
+        raise SpeechError("result_not_found", "no request can have this id")
+    entry_of(request.scope)["request_id"] = id_
+    return id_
+
+
+def _cancelled_id(values: dict[str, Any]) -> tuple[Any, str]:
+    """The kind (``turn`` or ``request``) and the id of what is to be cancelled."""
+    body = parse(CancellationRequest, values)
+    refuse_unknown(body.unknown())
+    turn, request_id = body.cancellation_id, body.request_id
+    if turn is not None and request_id is not None:
+        raise SpeechError(
+            "conflicting_parameter",
+            "give cancellation_id or request_id, not both",
+            param="request_id",
+        )
+    if turn is not None:
+        check_id(turn, "cancellation_id")
+        return "turn", turn
+    if request_id is None:
+        raise SpeechError(
+            "invalid_type", "cancellation_id or request_id is needed", param="cancellation_id"
+        )
+    check_id(request_id, "request_id")
+    return "request", request_id
+
+
+Get = Callable[[Request], Awaitable[Response]]
+
+
+def speech_routes(
+    native: SpeechEndpoint, openai: SpeechEndpoint, endpoints: Endpoints, live: Get, ready: Get
+) -> Sequence[BaseRoute]:
+    return (
+        _route(SPEECH, native, "POST"),
+        _route(OPENAI_SPEECH, openai, "POST"),
+        _route(CANCELLATIONS, endpoints.cancel, "POST"),
+        _route(SPEECH + "/{request_id}", endpoints.result),
+        _route(SPEECH + "/{request_id}/audio", endpoints.audio),
+        _route("/psionic/csm/worker/metadata", endpoints.metadata),
+        _route("/psionic/csm/load", endpoints.load),
+        _route("/v1/models", endpoints.models),
+        _route("/health", endpoints.health),
+        _route("/health/live", live),
+        _route("/health/ready", ready),
+    )
+
+
+class NamedRoute(Route):
+    """A route that leaves its own pattern in the scope, for logs that must not repeat a path."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, child = super().matches(scope)
+        return match, child if match == Match.NONE else {**child, ROUTE: self.path}
+
+
+def _route(path: str, endpoint: ASGIApp | Get, method: str = "GET") -> Route:
+    return NamedRoute(path, endpoint, methods=[method])

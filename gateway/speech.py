@@ -1,0 +1,165 @@
+"""A call's way through the queue: in at the door, heard until it ends, and always left.
+
+A ``Take`` is one caller's view of one job. Its deadline is the caller's own, kept here on the
+monotonic clock: whatever dies elsewhere, nobody waits longer than that and ``GRACE_MS``, in which
+the worker's own statement of a timeout may still arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from gateway import runtime
+from gateway.facts import Facts
+from gateway.hints import Hints
+from gateway.validation import SpeechCall
+from scheduler.admission import AdmitRequest
+from scheduler.listeners import Caller, Listeners
+from shared.clock import Countdown, monotonic_ms
+from shared.errors import SpeechError
+from shared.governance.artifacts import Artifact
+from shared.messages import Claimed, End, FrameRecord
+
+GRACE_MS: Final = 300
+NO_WORKER_RETRY_S: Final = 2.0
+
+MESSAGES: Final = {
+    "runtime_unavailable": "the runtime is loading",
+    "draining": "the service is draining",
+    "no_ready_worker": "no ready worker serves this artifact",
+}
+
+
+class Take:
+    """One caller's job, event by event."""
+
+    def __init__(
+        self, call: SpeechCall, caller: Caller, countdown: Countdown, arrived_ms: float
+    ) -> None:
+        self.call = call
+        self.claimed: Claimed | None = None
+        self._caller = caller
+        self._countdown = countdown
+        self._arrived_ms = arrived_ms
+        self._next_index = 0
+
+    @property
+    def replayed(self) -> bool:
+        return self._caller.admitted.kind == "replay"
+
+    @property
+    def job_id(self) -> str:
+        return self._caller.job_id
+
+    @property
+    def elapsed_ms(self) -> int:
+        """Since the request arrived."""
+        return int(monotonic_ms() - self._arrived_ms)
+
+    @property
+    def over_budget(self) -> bool:
+        budget_ms = self.call.voice_turn_budget_ms
+        return budget_ms is not None and self.elapsed_ms >= budget_ms
+
+    async def next(self) -> FrameRecord | End:
+        """The next frame, in order, or the end.
+
+        Raises SpeechError: ``queue_timeout`` or ``generation_timeout`` at the caller's own
+        deadline, ``queue_unavailable`` when Redis lost the job.
+        """
+        try:
+            async with asyncio.timeout(max(0.0, self._countdown.remaining_ms) / 1000):
+                return await self._next()
+        except TimeoutError:
+            code = "queue_timeout" if self.claimed is None else "generation_timeout"
+            raise SpeechError(code, "the deadline passed") from None
+
+    async def _next(self) -> FrameRecord | End:
+        while True:
+            event = await self._caller.next_event()
+            if isinstance(event, Claimed):
+                self.claimed = event
+            elif isinstance(event, End):
+                return event
+            elif event.index == self._next_index:
+                self._next_index += 1
+                return event
+            elif event.index > self._next_index:
+                raise SpeechError("internal_error", "a frame is missing")
+
+    async def next_within_budget(self) -> FrameRecord | End | None:
+        """As ``next``, or None when the voice turn's budget is used up first."""
+        budget_ms = self.call.voice_turn_budget_ms
+        if budget_ms is None:
+            return await self.next()
+        try:
+            async with asyncio.timeout(max(0, budget_ms - self.elapsed_ms) / 1000):
+                return await self.next()
+        except TimeoutError:
+            return None
+
+
+class Speech:
+    """The door of one gateway process, and the callers inside."""
+
+    def __init__(self, listeners: Listeners, facts: Facts, hints: Hints, namespace: str) -> None:
+        self._listeners = listeners
+        self._facts = facts
+        self._hints = hints
+        self._namespace = namespace
+        self._leaving: set[asyncio.Task[None]] = set()
+        self.draining = False
+
+    @asynccontextmanager
+    async def take(
+        self, call: SpeechCall, principal: str, arrived_ms: float
+    ) -> AsyncIterator[Take]:
+        """Pass the door; leave when the block ends, however it ends.
+
+        Raises SpeechError for every refusal at the door.
+        """
+        countdown = Countdown(call.timeout_ms + GRACE_MS)
+        caller = await self._enter(call, principal)
+        try:
+            yield Take(call, caller, countdown, arrived_ms)
+        finally:
+            leaving = asyncio.create_task(caller.leave(), name="leave")
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+            await asyncio.shield(leaving)
+
+    async def close(self) -> None:
+        await asyncio.gather(*self._leaving, return_exceptions=True)
+
+    async def _enter(self, call: SpeechCall, principal: str) -> Caller:
+        if self.draining:
+            raise _refusal("draining")
+        snapshot = await self._facts.snapshot()
+        if snapshot.memory_low:
+            raise SpeechError(
+                "queue_memory_low", "the queue is near its memory limit", retry_after_s=2.0
+            )
+        queue = call.artifact.queue_name(self._namespace)
+        request = AdmitRequest(principal, queue, call.fingerprint, call.timeout_ms, call.job)
+        try:
+            caller = await self._listeners.join(request)
+        except SpeechError as error:
+            if error.code == "no_ready_worker":
+                raise await self._why_no_worker(call.artifact) from error
+            raise
+        if caller.admitted.kind == "admitted":
+            self._hints.give(queue, caller.job_id)
+        return caller
+
+    async def _why_no_worker(self, artifact: Artifact) -> SpeechError:
+        workers = await self._facts.workers_of(artifact)
+        code = runtime.refusal_code(workers)
+        return _refusal(code, str(runtime.commonest_refusal(workers)["reason"]))
+
+
+def _refusal(code: str, reason: str = "") -> SpeechError:
+    message = MESSAGES.get(code) or reason or "no worker can serve this artifact"
+    return SpeechError(code, message, retry_after_s=NO_WORKER_RETRY_S)

@@ -1,0 +1,313 @@
+"""From a request's values to a call that can be admitted: ranges, meaning, defaults, in order.
+
+The order is the contract's: of several faults, the first of this list is the one that is named.
+Nothing that fails here reaches Redis.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import uuid4
+
+from gateway.formats import Transport, choose_transport
+from gateway.schema import (
+    MAX_INPUT_CHARACTERS,
+    MAX_SEED,
+    MAX_TEMPERATURE,
+    MIN_AUDIO_LENGTH_MS,
+    Options,
+    SpeechRequest,
+    VoiceReference,
+)
+from shared.errors import SpeechError
+from shared.governance.artifacts import Artifact, ArtifactRegistry
+from shared.governance.voices import VoiceProfile
+from shared.messages import SpeechJob
+from shared.settings import GatewaySettings
+from shared.wav import FRAME_MS
+
+CONTEXT_NONE: Final = "none"
+CONTEXT_PROMPT: Final = "prompt_profile_only"
+
+BASE_LENGTH_MS: Final = 1500
+LENGTH_PER_CHARACTER_MS: Final = 120
+CHARACTERS_PER_SECOND: Final = 25
+"""Faster than anyone speaks: a text that needs more can't be spoken whole."""
+MIN_DEFAULT_TIMEOUT_MS: Final = 10_000
+MIMI_CODES: Final = 2048
+"""A top-k above the number of candidates changes nothing."""
+
+_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechCall:
+    """A request with every default filled in. Holds the text, so it is never logged."""
+
+    job: SpeechJob = field(repr=False)
+    artifact: Artifact = field(repr=False)
+    profile: VoiceProfile = field(repr=False)
+    model: str
+    timeout_ms: int
+    transport: Transport
+    voice_turn_budget_ms: int | None
+
+    @property
+    def fingerprint(self) -> str:
+        """What shapes the speech: two requests with one id must agree in it."""
+        job = self.job
+        shape = [
+            "v1",
+            job.input,
+            job.artifact_id,
+            job.voice_profile_id,
+            job.context_policy,
+            job.max_frames,
+            job.temperature,
+            job.top_k,
+            job.seed,
+            job.cancellation_id,
+        ]
+        return hashlib.sha256(json.dumps(shape, separators=(",", ":")).encode()).hexdigest()
+
+
+def is_id(value: object) -> bool:
+    """Whether a value can be a request or cancellation id."""
+    return isinstance(value, str) and _ID.fullmatch(value) is not None
+
+
+def new_request_id() -> str:
+    return f"psionic_csm_req_{uuid4().hex}"
+
+
+def default_seed(request_id: str) -> int:
+    """The first 53 bits of SHA-256 of the request id, so that a retry sounds the same."""
+    return int.from_bytes(hashlib.sha256(request_id.encode()).digest()[:8], "big") >> 11
+
+
+class Validator:
+    """The rules of one deployment: its tier, its model names, its artifacts."""
+
+    def __init__(self, settings: GatewaySettings, registry: ArtifactRegistry) -> None:
+        self._tier = settings.tier
+        self._models = (settings.model_id, *settings.model_aliases)
+        self._registry = registry
+
+    def check(self, request: SpeechRequest, fallback_id: str) -> SpeechCall:
+        """``fallback_id`` serves when the body has no id. Raises SpeechError."""
+        model = self._model(request.model)
+        artifact = self._registry.resolve(request.artifact_id)
+        request_id = fallback_id if request.request_id is None else request.request_id
+        check_id(request_id, "request_id")
+        if request.cancellation_id is not None:
+            check_id(request.cancellation_id, "cancellation_id")
+        self._check_timeout(request.timeout_ms)
+        text = spoken_text(request.input)
+        transport = choose_transport(request.stream, request.stream_format, request.response_format)
+        profile = _profile(request, artifact)
+        options = _merged(request)
+        temperature, top_k = _sampling(options, artifact)
+        length_ms = self._length_ms(options.max_audio_length_ms, text)
+        policy = _context_policy(options.context_policy, profile)
+        seed = _seed(request.seed, request_id)
+        self._check_budget(request.voice_turn_budget_ms)
+        _check_speakable(text, length_ms)
+        max_frames = length_ms // FRAME_MS
+        _check_window(text, max_frames, policy, artifact, profile)
+        return SpeechCall(
+            job=SpeechJob(
+                request_id=request_id,
+                cancellation_id=request.cancellation_id,
+                input=text,
+                artifact_id=artifact.artifact_id,
+                voice_profile_id=profile.profile_id,
+                speaker=profile.speaker,
+                context_policy=policy,
+                max_frames=max_frames,
+                temperature=temperature,
+                top_k=top_k,
+                seed=seed,
+            ),
+            artifact=artifact,
+            profile=profile,
+            model=model,
+            timeout_ms=request.timeout_ms or self._default_timeout_ms(length_ms),
+            transport=transport,
+            voice_turn_budget_ms=request.voice_turn_budget_ms,
+        )
+
+    def _model(self, name: str | None) -> str:
+        if name is None:
+            return self._models[0]
+        if name not in self._models:
+            raise SpeechError("model_unavailable", "no such model is served here", param="model")
+        return name
+
+    def _check_timeout(self, timeout_ms: int | None) -> None:
+        longest = self._tier.max_timeout_ms
+        if timeout_ms is not None and not 1 <= timeout_ms <= longest:
+            raise SpeechError(
+                "invalid_timeout_ms", f"timeout_ms takes 1 to {longest}", param="timeout_ms"
+            )
+
+    def _default_timeout_ms(self, length_ms: int) -> int:
+        return min(max(MIN_DEFAULT_TIMEOUT_MS, 2 * length_ms), self._tier.max_timeout_ms)
+
+    def _length_ms(self, asked: int | None, text: str) -> int:
+        if asked is None:
+            wanted = BASE_LENGTH_MS + LENGTH_PER_CHARACTER_MS * len(text)
+            return min(wanted, self._tier.default_audio_length_ms)
+        longest = self._tier.max_audio_length_ms
+        if not MIN_AUDIO_LENGTH_MS <= asked <= longest:
+            raise SpeechError(
+                "invalid_max_audio_length_ms",
+                f"max_audio_length_ms takes {MIN_AUDIO_LENGTH_MS} to {longest}",
+                param="max_audio_length_ms",
+            )
+        return asked
+
+    def _check_budget(self, budget_ms: int | None) -> None:
+        longest = self._tier.max_timeout_ms
+        if budget_ms is not None and not 1 <= budget_ms <= longest:
+            raise SpeechError(
+                "invalid_voice_turn_budget_ms",
+                f"voice_turn_budget_ms takes 1 to {longest}",
+                param="voice_turn_budget_ms",
+            )
+
+
+def check_id(value: str, param: str) -> None:
+    """Raises SpeechError: ``empty_<param>`` or ``invalid_<param>``."""
+    if not value.strip():
+        raise SpeechError(f"empty_{param}", f"{param} is blank", param=param)
+    if not is_id(value):
+        raise SpeechError(
+            f"invalid_{param}", f"{param} takes 1 to 128 of A-Z a-z 0-9 . _ : -", param=param
+        )
+
+
+def spoken_text(text: str) -> str:
+    """The input in NFC, otherwise as sent.
+
+    Raises SpeechError: ``empty_input``, ``invalid_input_text``, ``input_too_long``.
+    """
+    if not text.strip():
+        raise SpeechError("empty_input", "input is blank", param="input")
+    if len(text) > MAX_INPUT_CHARACTERS:
+        raise _too_long()
+    if any(_is_refused(character) for character in text):
+        raise SpeechError(
+            "invalid_input_text",
+            "input has control characters other than tab, carriage return and line feed, "
+            "or unpaired surrogates",
+            param="input",
+        )
+    normal = unicodedata.normalize("NFC", text)
+    if len(normal) > MAX_INPUT_CHARACTERS:
+        raise _too_long()
+    return normal
+
+
+def _is_refused(character: str) -> bool:
+    return character not in "\t\r\n" and unicodedata.category(character) in ("Cc", "Cs")
+
+
+def _too_long() -> SpeechError:
+    return SpeechError(
+        "input_too_long", f"input has over {MAX_INPUT_CHARACTERS} characters", param="input"
+    )
+
+
+def _profile(request: SpeechRequest, artifact: Artifact) -> VoiceProfile:
+    if request.voice_profile_id is not None:
+        return artifact.voices.find(request.voice_profile_id)
+    voice = request.voice
+    if voice is None:
+        return artifact.voices.default
+    return artifact.voices.find(voice.id if isinstance(voice, VoiceReference) else voice)
+
+
+def _merged(request: SpeechRequest) -> Options:
+    """Options from both places. Raises SpeechError("conflicting_parameter") if they differ."""
+    nested = request.options
+    values = {}
+    for name in Options.model_fields:
+        above, below = getattr(request, name), getattr(nested, name)
+        if above is not None and below is not None and above != below:
+            raise SpeechError(
+                "conflicting_parameter", f"{name} and psionic_csm.{name} differ", param=name
+            )
+        values[name] = below if above is None else above
+    return Options.model_construct(**values)
+
+
+def _sampling(options: Options, artifact: Artifact) -> tuple[float, int]:
+    defaults = artifact.manifest.sampling_defaults
+    temperature = defaults.temperature if options.temperature is None else options.temperature
+    if not 0.0 <= temperature <= MAX_TEMPERATURE:
+        raise SpeechError(
+            "invalid_temperature",
+            f"temperature takes 0.0 to {MAX_TEMPERATURE}",
+            param="temperature",
+        )
+    top_k = defaults.top_k if options.top_k is None else options.top_k
+    if top_k < 1:
+        raise SpeechError("invalid_top_k", "top_k takes 1 or more", param="top_k")
+    return abs(float(temperature)), min(top_k, MIMI_CODES)
+
+
+def _context_policy(asked: str | None, profile: VoiceProfile) -> str:
+    if asked is None:
+        return CONTEXT_PROMPT if profile.has_prompt else CONTEXT_NONE
+    if asked not in (CONTEXT_NONE, CONTEXT_PROMPT):
+        raise SpeechError(
+            "invalid_context_policy",
+            f"context_policy takes {CONTEXT_NONE} or {CONTEXT_PROMPT}",
+            param="context_policy",
+        )
+    if asked == CONTEXT_PROMPT and not profile.has_prompt:
+        raise SpeechError(
+            "prompt_profile_context_unavailable",
+            "the voice has no prompt to speak in the manner of",
+            param="context_policy",
+        )
+    return asked
+
+
+def _seed(asked: int | None, request_id: str) -> int:
+    if asked is None:
+        return default_seed(request_id)
+    if not 0 <= asked <= MAX_SEED:
+        raise SpeechError("invalid_seed", f"seed takes 0 to {MAX_SEED}", param="seed")
+    return asked
+
+
+def _check_speakable(text: str, length_ms: int) -> None:
+    if len(text) * 1000 > CHARACTERS_PER_SECOND * length_ms:
+        raise SpeechError(
+            "input_exceeds_budget",
+            f"{len(text)} characters can't be spoken within {length_ms} ms",
+            param="max_audio_length_ms",
+        )
+
+
+def _check_window(
+    text: str, max_frames: int, policy: str, artifact: Artifact, profile: VoiceProfile
+) -> None:
+    """The prompt must leave room for every frame.
+
+    The tokenizer is byte-level, so a text has at most as many tokens as bytes, and two for the
+    ends; the worker counts exactly.
+    """
+    tokens = len(f"[{profile.speaker}]{text}".encode()) + 2
+    if policy == CONTEXT_PROMPT:
+        tokens += profile.prompt_frame_count
+    if tokens >= artifact.manifest.max_seq_len - max_frames:
+        raise SpeechError(
+            "context_overflow", "the text does not fit the context window", param="input"
+        )
