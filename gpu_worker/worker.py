@@ -157,10 +157,9 @@ class Worker:
             self._books.finish()
 
     def _leave(self, *, fault: bool) -> None:
-        """Hand back what is left, and go from the registers. Each tries Redis once."""
+        """Hand back what is left, and go from the registers. Redis is tried once."""
         with self._link.attempt():
             self._books.hand_back(fault=fault)
-        with self._link.attempt():
             with for_show("death"):
                 self._carrier.death()
             self._queue.farewell()

@@ -90,6 +90,7 @@ class ScriptedRuntime:
         self.facts = facts(lanes=lanes)
         self.submitted: list[Generation] = []
         self.stopped: list[str] = []
+        self.steps = 0
         self.closed = False
         self.lanes: dict[str, tuple[Generation, int]] = {}
         self._plays, self._pace_s = plays, pace_s
@@ -148,6 +149,7 @@ class ScriptedRuntime:
                 events.append(Frame(key, index, codes_of(seed, index), pcm_of(seed, index)))
                 self.lanes[key] = (generation, index + 1)
             self._batches.append(events)
+            self.steps += 1
 
     def end(
         self, key: str, reason: str = "stop", cause: str | None = "eos", code: str | None = None

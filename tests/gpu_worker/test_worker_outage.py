@@ -1,0 +1,272 @@
+"""A worker while Redis is away: generations go on, nothing is lost, nothing is written twice."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import fakeredis
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import OutOfMemoryError, ResponseError
+
+from gpu_worker.link import Link, for_show, is_away
+from scheduler.queue import WorkQueue
+from tests.gpu_worker import worker_stage
+from tests.gpu_worker.worker_stage import (
+    ScriptedRuntime,
+    Stage,
+    digests_of,
+    record_of,
+    stream_of,
+)
+from tests.scheduler.conftest import QUEUE, Deployment
+
+books = worker_stage.fake_books
+
+SEED = 7
+SCRIPT_OOM = ResponseError(
+    "Error running script (call to f_1): @user_script:9: -OOM command not allowed"
+)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_worker.worker.IDLE_WAIT_S", 0.01)
+    monkeypatch.setattr("gpu_worker.link.FIRST_PAUSE_MS", 0.0)
+
+
+def fail(guard: AbstractContextManager[None], error: Exception) -> None:
+    """Let an error happen under a guard."""
+    with guard:
+        raise error
+
+
+async def speaking(books: Deployment) -> tuple[Stage, str, str]:
+    """A worker in mid-speech, its job and the execution."""
+    stage = Stage(books.redis, books.settings, ScriptedRuntime())
+    stage.turn()
+    job_id = (await books.admit("r1", seed=SEED)).job_id
+    books.carrier.push(job_id)
+    stage.turn_until(lambda: stage.runtime.submitted)
+    key = stage.runtime.submitted[0].key
+    stage.runtime.step(key)
+    stage.turn()
+    return stage, job_id, key
+
+
+def speak(stage: Stage, key: str, frames: int) -> None:
+    for _ in range(frames):
+        stage.runtime.step(key)
+        stage.turn()
+
+
+async def test_speaks_on_while_redis_is_away(
+    books: Deployment, fake_server: fakeredis.FakeServer
+) -> None:
+    """Frames and end that came during an outage are written in order when Redis is back."""
+    stage, job_id, key = await speaking(books)
+
+    fake_server.connected = False
+    speak(stage, key, 100)
+    stage.runtime.end(key)
+    stage.turn()
+    fake_server.connected = True
+    stage.turn_until(lambda: books.state(job_id) == "ended")
+
+    assert stream_of(books, job_id) == [
+        "claimed",
+        *(record_of(SEED, index) for index in range(101)),
+        "end",
+    ]
+    record = await books.results.read(job_id)
+    assert record is not None
+    assert record.end is not None
+    assert record.end.terminal is not None
+    assert record.end.terminal.wav_pcm16_digest == digests_of(SEED, 101)[2]
+
+
+async def test_renews_first_when_redis_is_back(
+    books: Deployment, fake_server: fakeredis.FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leases are asserted before anything else is written after an outage."""
+    stage, _, key = await speaking(books)
+    fake_server.connected = False
+    speak(stage, key, 2)
+    calls: list[str] = []
+
+    def noting(name: str) -> None:
+        method = getattr(WorkQueue, name)
+
+        def note(self: WorkQueue, *args: Any, **options: Any) -> Any:
+            calls.append(name)
+            return method(self, *args, **options)
+
+        monkeypatch.setattr(WorkQueue, name, note)
+
+    for name in ("renew", "post", "heartbeat", "claim"):
+        noting(name)
+    fake_server.connected = True
+    stage.turn_until(lambda: "heartbeat" in calls)
+
+    assert calls[:3] == ["renew", "post", "heartbeat"]
+
+
+async def test_a_lost_reply_to_a_post_writes_nothing_twice(
+    books: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames that Redis took but didn't acknowledge are sent again, and are there once."""
+    stage, job_id, key = await speaking(books)
+    post, calls = WorkQueue.post, []
+
+    def losing(self: WorkQueue, lanes: Any) -> Any:
+        verdicts = post(self, lanes)
+        calls.append(lanes)
+        if len(calls) == 1:
+            raise RedisConnectionError("the reply was lost")
+        return verdicts
+
+    monkeypatch.setattr(WorkQueue, "post", losing)
+    stage.runtime.step(key)
+    stage.turn_until(lambda: len(calls) > 1)
+    stage.runtime.end(key)
+    stage.turn_until(lambda: books.state(job_id) == "ended")
+
+    frames = [entry for entry in stream_of(books, job_id) if not isinstance(entry, str)]
+    assert frames == [record_of(SEED, 0), record_of(SEED, 1)]
+    record = await books.results.read(job_id)
+    assert record is not None
+    assert record.end is not None
+    assert record.end.terminal is not None
+    assert record.end.terminal.codebook_frames_sha256 == digests_of(SEED, 2)[0]
+
+
+async def test_a_cancel_made_during_the_outage_is_obeyed(
+    books: Deployment, fake_server: fakeredis.FakeServer
+) -> None:
+    """A worker that was cut off learns of the cancel first, and posts nothing that it kept."""
+    stage, job_id, key = await speaking(books)
+    fake_server.connected = False
+    speak(stage, key, 3)
+
+    fake_server.connected = True
+    await books.cancellation.cancel("p", "request", "r1")
+    stage.turn_until(lambda: books.state(job_id) == "ended")
+
+    assert stream_of(books, job_id) == ["claimed", record_of(SEED, 0), "end"]
+    assert books.field(job_id, "finish_reason") == "cancelled"
+
+
+async def test_another_redis_behind_the_name(
+    books: Deployment, fake_server: fakeredis.FakeServer
+) -> None:
+    """With an empty server in its place the lane stops and the worker registers anew."""
+    stage, _, key = await speaking(books)
+    fake_server.connected = False
+    speak(stage, key, 1)
+
+    fake_server.connected = True
+    books.redis.flushall()
+    stage.turn_until(lambda: books.redis.zcard(books.keys.lanes(QUEUE)))
+    stage.runtime.release(key)
+    job_id = (await books.admit("r2", seed=SEED)).job_id
+    books.carrier.push(job_id)
+    stage.turn_until(lambda: len(stage.runtime.submitted) == 2)
+
+    assert stage.runtime.stopped == [key]
+    assert f"rq:worker:{stage.worker_id}".encode() in books.redis.smembers("rq:workers")
+
+
+async def test_drains_while_redis_is_away(
+    books: Deployment, fake_server: fakeredis.FakeServer
+) -> None:
+    """A worker that can't reach Redis still ends after its grace period, with exit code 0."""
+    stage = Stage(books.redis, books.settings, ScriptedRuntime(), drain_grace_ms=100)
+    books.worker("door")
+    job_id = (await books.admit("r1", seed=SEED)).job_id
+    books.carrier.push(job_id)
+    life = stage.run()
+    stage.runtime.wait_for_lane()
+
+    fake_server.connected = False
+    stage.signals.count = 1
+
+    assert life.wait(timeout_s=5.0) == 0
+
+
+async def test_a_full_redis_is_like_one_that_is_away(
+    books: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames that Redis has no memory for wait, and are posted when there is room again."""
+    stage, job_id, key = await speaking(books)
+    post, refusals = WorkQueue.post, [SCRIPT_OOM, SCRIPT_OOM]
+
+    def full(self: WorkQueue, lanes: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return post(self, lanes)
+
+    monkeypatch.setattr(WorkQueue, "post", full)
+    stage.runtime.step(key)
+    stage.turn_until(lambda: record_of(SEED, 1) in stream_of(books, job_id))
+
+    assert refusals == []
+
+
+async def test_a_broken_rq_record_fails_no_job(books: Deployment) -> None:
+    """What RQ shows is for people: a key of the wrong type there doesn't touch the speech."""
+    stage = Stage(books.redis, books.settings, ScriptedRuntime())
+    stage.turn()
+    job_id = (await books.admit("r1", seed=SEED)).job_id
+    books.carrier.push(job_id)
+    books.redis.set(f"rq:wip:{QUEUE}", "not a sorted set")
+
+    stage.turn_until(lambda: stage.runtime.submitted)
+    key = stage.runtime.submitted[0].key
+    stage.runtime.step(key)
+    stage.runtime.end(key)
+    stage.turn()
+
+    assert books.field(job_id, "finish_reason") == "stop"
+
+
+@pytest.mark.parametrize(
+    ("error", "away"),
+    [
+        (RedisConnectionError("refused"), True),
+        (OutOfMemoryError("command not allowed"), True),
+        (SCRIPT_OOM, True),
+        (ResponseError("MISCONF Redis is configured to save RDB snapshots"), True),
+        (ResponseError("WRONGTYPE Operation against a key"), False),
+        (RuntimeError("a defect"), False),
+    ],
+)
+def test_what_counts_as_away(error: Exception, away: bool) -> None:
+    """Only what passes by itself is waited for; the rest is an error and is raised."""
+    link = Link()
+
+    if away:
+        fail(link.attempt(), error)
+    else:
+        with pytest.raises(type(error)):
+            fail(link.attempt(), error)
+
+    assert is_away(error) is away
+    assert link.away is away
+
+
+def test_a_link_pauses_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Redis that stays away is tried in pauses, so that the loop doesn't wait for it."""
+    monkeypatch.undo()
+    link = Link()
+
+    fail(link.attempt(), RedisConnectionError("refused"))
+
+    assert not link.due
+
+
+def test_what_is_for_show_hides_no_outage() -> None:
+    """RQ's own errors are logged and passed over, an outage among them is not."""
+    fail(for_show("x"), ResponseError("WRONGTYPE Operation against a key"))
+    with pytest.raises(RedisConnectionError):
+        fail(for_show("x"), RedisConnectionError("refused"))
