@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from cli.exits import BY_SIGNAL, OK, USAGE, CommandFailed
-from cli.signals import Interrupted
+from cli.exits import BY_SIGNAL, NOT_STARTED, OK, USAGE, CommandFailed
+from cli.signals import Interrupted, Signals
+
+if TYPE_CHECKING:
+    from shared.settings import GatewaySettings
 
 DEFAULT_URL: Final = "http://127.0.0.1:8081"
-SIGINT: Final = 2
 
 app = typer.Typer(
     name="psionic-csm",
@@ -241,11 +243,12 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 def run(arguments: list[str]) -> int:
     """Run a command; every failure becomes a message on standard error and an exit code."""
-    import click
-
     command = typer.main.get_command(app)
     try:
-        result: Any = command.main(arguments, prog_name="psionic-csm", standalone_mode=False)
+        with Signals() as signals, signals.raising():
+            command.main(arguments, prog_name="psionic-csm")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else OK
     except CommandFailed as failed:
         from cli import show
 
@@ -253,15 +256,7 @@ def run(arguments: list[str]) -> int:
         return failed.exit_code
     except Interrupted as interrupted:
         return BY_SIGNAL + interrupted.signum
-    except click.exceptions.Abort:
-        return BY_SIGNAL + SIGINT
-    except click.ClickException as usage:
-        usage.show()
-        return usage.exit_code
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read the output is gone
-        return OK
-    return result if isinstance(result, int) else OK
+    return OK
 
 
 def _key(given: str | None) -> str | None:
@@ -270,13 +265,12 @@ def _key(given: str | None) -> str | None:
     return given or api_key_from()
 
 
-def _gateway_settings() -> Any:
-    from cli.exits import NOT_STARTED
-    from shared.settings import GatewaySettings, SettingsError
+def _gateway_settings() -> GatewaySettings:
+    from shared import settings
 
     try:
-        return GatewaySettings.from_env()
-    except SettingsError as error:
+        return settings.GatewaySettings.from_env()
+    except settings.SettingsError as error:
         raise CommandFailed(NOT_STARTED, str(error)) from error
 
 

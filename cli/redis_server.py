@@ -98,11 +98,11 @@ def remove_namespace(url: str, namespace: str) -> None:
 
     try:
         with redis.Redis.from_url(url, socket_timeout=5.0, socket_connect_timeout=1.0) as client:
-            for pattern in (f"{namespace}:*", f"rq:*{namespace}[.:-]*"):
+            for pattern in (f"{namespace}:*", f"rq:*{namespace}[-.:]*"):
                 for key in client.scan_iter(match=pattern, count=1000):
                     client.unlink(key)
             for registry in ("rq:queues", "rq:workers"):
-                for member in client.sscan_iter(registry, match=f"*{namespace}[.:-]*"):
+                for member in client.sscan_iter(registry, match=f"*{namespace}[-.:]*"):
                     client.srem(registry, member)
     except redis.exceptions.RedisError:
         return  # it is away; what is left expires or harms nobody

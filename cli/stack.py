@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 STOP_MARGIN_S: Final = 3.0
 """What a process gets beyond its own drain grace before it is killed."""
-POLL_S: Final = 0.1
+POLL_S: Final = 0.2
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 

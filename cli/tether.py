@@ -11,6 +11,7 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
+BAD_SETTING = 2
 
 
 def main() -> None:
@@ -21,7 +22,11 @@ def main() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != supervisor:
             sys.exit(128 + signal.SIGTERM)  # it died before the tether held
-    os.execvp(command[0], command)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        sys.stderr.write(f"can't run {command[0]}: {error.strerror}\n")
+        sys.exit(BAD_SETTING)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,191 @@
+"""The command's arguments, messages and exit codes, and how little it loads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli import artifacts, exits, main, speak, status
+from cli.exits import NOT_STARTED, REFUSED, UNREACHABLE, USAGE, CommandFailed
+from cli.signals import Interrupted
+from cli.speak import Wish
+
+
+@pytest.fixture
+def wishes(monkeypatch: pytest.MonkeyPatch) -> list[Wish]:
+    heard: list[Wish] = []
+    monkeypatch.setattr(speak, "run", heard.append)
+    return heard
+
+
+@pytest.mark.parametrize(
+    "text", ['It\'s $5 "net", `x` \\ & more', "—", "-x looks like an option", ""]
+)
+def test_a_text_arrives_as_typed(wishes: list[Wish], text: str) -> None:
+    """Quotes, dollars, dashes and other letters reach the request unchanged."""
+    assert main.run(["speak", "--", text]) == exits.OK
+
+    assert wishes[0].text == text
+
+
+def test_a_dash_reads_standard_input(wishes: list[Wish], monkeypatch: pytest.MonkeyPatch) -> None:
+    """``-`` takes the text from a pipe, without its last line end."""
+    monkeypatch.setattr(main, "_standard_input", lambda: "piped")
+
+    main.run(["speak", "-"])
+
+    assert wishes[0].text == "piped"
+
+
+def test_only_what_was_asked_for_is_in_the_request() -> None:
+    """Defaults are the service's: an option that was not given is not sent."""
+    bare = Wish("hi", Path("x.wav"), request_id="r").body()
+    full = Wish("hi", Path("x.wav"), request_id="r", voice="v", seed=0, temperature=0.0).body()
+
+    assert bare == {"request_id": "r", "input": "hi"}
+    assert full["voice_profile_id"] == "v"
+    assert full["seed"] == 0
+    assert full["psionic_csm"] == {"temperature": 0.0}
+
+
+def test_each_request_has_an_id_of_its_own() -> None:
+    """Two wishes without an id never share one: a retry is something one asks for."""
+    wish = Wish("hi", Path("x.wav"))
+
+    assert wish.body()["request_id"] != wish.body()["request_id"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["speak"],
+        ["speak", "a", "b"],
+        ["speak", "a", "--seed", "x"],
+        ["speak", "a", "--url", "http://h", "--artifact", "d"],
+        ["up", "--workers", "0"],
+        ["up", "--port", "65536"],
+        ["cancel"],
+        ["cancel", "--request-id", "a", "--cancellation-id", "b"],
+        ["nonsense"],
+        ["status", "--url", "ftp://x"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Arguments that make no sense end with 2 and a word why, on standard error."""
+    assert main.run(arguments) == USAGE
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "rror" in said.err
+
+
+@pytest.mark.parametrize("output", ["no/such/folder/x.wav", "."])
+def test_a_file_that_can_t_be_written_is_told_first(
+    output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is started for an answer that could not be kept."""
+    assert main.run(["speak", "hi", "-o", output]) == USAGE
+    assert "error: " in capsys.readouterr().err
+
+
+def test_an_absent_gateway_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
+    """No gateway: one line that names it, a hint, no traceback."""
+    assert main.run(["status", "--url", "http://127.0.0.1:1"]) == UNREACHABLE
+
+    said = capsys.readouterr().err
+    assert said.startswith("error: can't reach a gateway at http://127.0.0.1:1")
+    assert "hint: " in said
+    assert "Traceback" not in said
+
+
+def test_a_missing_artifact_is_exit_code_4(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder without a manifest is named with its code before anything starts."""
+    assert main.run(["up", "--artifact", str(tmp_path)]) == NOT_STARTED
+    assert "artifact_unavailable" in capsys.readouterr().err
+
+
+def test_a_bad_setting_stops_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A setting out of range is named, in one line."""
+    monkeypatch.setenv("PSIONIC_CSM_PORT", "many")
+
+    assert main.run(["up"]) == NOT_STARTED
+    assert capsys.readouterr().err.startswith("error: PSIONIC_CSM_PORT: takes")
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        (CommandFailed(REFUSED, "no"), 1),
+        (Interrupted(2), 130),
+        (Interrupted(15), 143),
+    ],
+)
+def test_every_end_has_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, raised: BaseException, code: int
+) -> None:
+    """A failure and a signal end the command each with its own code."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise raised
+
+    monkeypatch.setattr(status, "run", fail)
+
+    assert main.run(["status"]) == code
+
+
+def test_help_and_status_load_neither_torch_nor_the_worker() -> None:
+    """The everyday commands stay quick: what is heavy is imported only where it is used."""
+    program = """
+import sys
+from cli.main import run
+run(["--help"])
+light = set(sys.modules)
+run(["status", "--url", "http://127.0.0.1:1"])
+heavy = {"torch", "moshi", "numpy", "gpu_worker", "gateway", "starlette", "redis", "rq"}
+import json
+sys.stderr.write("\\n" + json.dumps([sorted(light & (heavy | {"httpx", "pydantic"})),
+                                     sorted(set(sys.modules) & heavy)]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert json.loads(done.stderr.splitlines()[-1]) == [[], []]
+
+
+def test_the_known_artifacts_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A configured folder without an artifact is listed with what is wrong with it."""
+    monkeypatch.setenv("PSIONIC_CSM_CACHE", str(tmp_path))
+    monkeypatch.setenv("PSIONIC_CSM_ARTIFACTS", str(tmp_path / "gone"))
+
+    assert main.run(["artifacts", "list"]) == exits.OK
+    assert "artifact_unavailable" in capsys.readouterr().out
+
+
+def test_a_changed_recipe_is_another_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever changes how the demo is built gets it built anew."""
+    before = artifacts.recipe_digest()
+    assert before == artifacts.recipe_digest()
+
+    folder = tmp_path / artifacts.RECIPE
+    folder.mkdir(parents=True)
+    for name in artifacts.RECIPE_FILES:
+        (folder / name).write_text("changed")
+    monkeypatch.setattr(artifacts, "__file__", str(tmp_path / "cli" / "artifacts.py"))
+
+    assert artifacts.recipe_digest() != before

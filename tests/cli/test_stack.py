@@ -1,0 +1,200 @@
+"""What a stack decides before it starts anything, and what it refuses to start."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from cli import redis_server, stack
+from cli.cores import threads_per_worker, usable_cores
+from cli.exits import NOT_STARTED, CommandFailed
+from cli.logs import LogStream
+from cli.signals import Signals
+from cli.stack import Stack, StackPlan, unavailable
+from cli.supervisor import Stage, Supervisor
+from shared.settings import GatewaySettings, SchedulerSettings, WorkerSettings
+
+
+class Recorder(Supervisor):
+    """Takes the stages and starts nothing."""
+
+    stages: list[Stage]
+
+    def __init__(self, stages: list[Stage], log: LogStream) -> None:
+        super().__init__(stages, log)
+        Recorder.stages = stages
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def join(self) -> None:
+        pass
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[Recorder]:
+    monkeypatch.setattr(stack, "Supervisor", Recorder)
+    monkeypatch.setattr(redis_server, "find_binary", lambda _: Path("redis-server"))
+    Recorder.stages = []
+    return Recorder
+
+
+def enter(plan: StackPlan, environment: dict[str, str]) -> Stack:
+    with Stack(plan, LogStream(None), Signals(), environment) as started:
+        return started
+
+
+def children(recorder: type[Recorder]) -> dict[str, dict[str, str]]:
+    return {
+        spec.name: dict(spec.environment) for stage in recorder.stages for spec in stage.children
+    }
+
+
+def test_processes_start_from_redis_to_gateway(recorded: type[Recorder], tmp_path: Path) -> None:
+    """Redis first, then scheduler, workers and gateway, each stage behind the one before."""
+    enter(StackPlan(tmp_path, workers=2), {})
+
+    names = [[spec.name for spec in stage.children] for stage in recorded.stages]
+    assert names == [["redis"], ["scheduler"], ["worker-1", "worker-2"], ["gateway"]]
+
+
+def test_what_a_person_set_is_passed_on(recorded: type[Recorder], tmp_path: Path) -> None:
+    """Settings in the caller's environment reach the processes; the plan wins where it decides."""
+    given = {
+        "PSIONIC_CSM_LEASE_MS": "2000",
+        "PSIONIC_CSM_TORCH_THREADS": "7",
+        "PSIONIC_CSM_PORT": "1",
+        "PSIONIC_CSM_ARTIFACTS": os.pathsep.join(["/other", str(tmp_path)]),
+        "PATH": "/bin",
+    }
+    started = enter(StackPlan(tmp_path, lanes=3), given)
+
+    for environment in children(recorded).values():
+        assert environment["PSIONIC_CSM_LEASE_MS"] == "2000"
+        assert environment["PSIONIC_CSM_TORCH_THREADS"] == "7"
+        assert environment["PSIONIC_CSM_LANES"] == "3"
+        assert environment["PSIONIC_CSM_ARTIFACTS"] == os.pathsep.join([str(tmp_path), "/other"])
+        assert environment["PSIONIC_CSM_PORT"] == started.url.rpartition(":")[2] != "1"
+        assert environment["PATH"] == "/bin"
+
+
+def test_the_processes_read_what_the_stack_means(recorded: type[Recorder], tmp_path: Path) -> None:
+    """The composed environment parses, and all processes agree on Redis and namespace."""
+    started = enter(StackPlan(tmp_path, lanes=5, host="0.0.0.0"), {})
+    environments = children(recorded)
+
+    gateway = GatewaySettings.from_env(environments["gateway"])
+    worker = WorkerSettings.from_env(environments["worker-1"])
+    scheduler = SchedulerSettings.from_env(environments["scheduler"])
+
+    assert gateway.queue == worker.queue == scheduler.queue
+    assert gateway.queue.redis_url == started.redis_url
+    assert gateway.queue.namespace == started.namespace == "csm"
+    assert (gateway.host, worker.lanes) == ("0.0.0.0", 5)
+    assert started.url == f"http://127.0.0.1:{gateway.port}"
+
+
+def test_two_stacks_share_nothing(recorded: type[Recorder], tmp_path: Path) -> None:
+    """Two stacks with a Redis of their own have ports, URLs and, if private, namespaces apart."""
+    one = enter(StackPlan(tmp_path, private=True), {})
+    other = enter(StackPlan(tmp_path, private=True), {})
+
+    assert one.url != other.url
+    assert one.redis_url != other.redis_url
+    assert one.namespace != other.namespace
+
+
+def test_the_temporary_folder_goes_with_the_stack(
+    recorded: type[Recorder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left in the folder for temporary files."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    with Stack(StackPlan(tmp_path), LogStream(None), Signals(), {}):
+        assert len(list(tmp_path.iterdir())) == 1
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_taken_port_is_told_before_anything_starts(
+    recorded: type[Recorder], tmp_path: Path
+) -> None:
+    """One line names host and port, the hint names the way out, and no process was started."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with pytest.raises(CommandFailed) as caught:
+            enter(StackPlan(tmp_path, port=port), {})
+
+    assert caught.value.exit_code == NOT_STARTED
+    assert str(port) in caught.value.message
+    assert "--port" in (caught.value.hint or "")
+    assert recorded.stages == []
+
+
+def test_a_bad_setting_is_told_before_anything_starts(
+    recorded: type[Recorder], tmp_path: Path
+) -> None:
+    """A setting that no process could use stops the start with its name."""
+    with pytest.raises(CommandFailed, match="PSIONIC_CSM_LEASE_MS"):
+        enter(StackPlan(tmp_path), {"PSIONIC_CSM_LEASE_MS": "soon"})
+
+    assert recorded.stages == []
+
+
+def test_an_absent_redis_is_told_before_anything_starts(
+    recorded: type[Recorder], tmp_path: Path
+) -> None:
+    """A REDIS_URL that leads nowhere is named, without its password."""
+    url = f"redis://:secret@127.0.0.1:{redis_server.free_port()}/0"
+
+    with pytest.raises(CommandFailed) as caught:
+        enter(StackPlan(tmp_path), {"REDIS_URL": url})
+
+    assert "can't be used" in caught.value.message
+    assert "secret" not in caught.value.message
+    assert recorded.stages == []
+
+
+def test_why_no_worker_serves_is_told_with_its_code() -> None:
+    """A worker's refusal becomes the failure, with what has to be done first."""
+    failed = unavailable(
+        {"code": "csm_model_unavailable", "reason": "no file", "pending_phases": ["hydrate"]}
+    )
+
+    assert failed.exit_code == NOT_STARTED
+    assert failed.lines[0] == "error: csm_model_unavailable: no file"
+    assert "hydrate" in (failed.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "threads"), [(1, 2, 1), (1, 16, 8), (2, 16, 4), (9, 16, 1), (64, 1, 1)]
+)
+def test_workers_share_the_cores(workers: int, cores: int, threads: int) -> None:
+    """Half of the cores are shared out, and no worker gets less than one thread."""
+    assert threads_per_worker(workers, cores) == threads
+
+
+@pytest.mark.parametrize(("text", "most"), [("100000 100000", 1), ("50000 100000", 1)])
+def test_a_container_s_quota_counts(tmp_path: Path, text: str, most: int) -> None:
+    """A quota below the machine's cores is what may be used."""
+    quota = tmp_path / "cpu.max"
+    quota.write_text(text)
+
+    assert usable_cores(quota) == most
+
+
+@pytest.mark.parametrize("text", ["max 100000", "", "nonsense"])
+def test_no_quota_leaves_the_machine_s_cores(tmp_path: Path, text: str) -> None:
+    """Without a readable quota the affinity of the process decides."""
+    quota = tmp_path / "cpu.max"
+    quota.write_text(text)
+
+    assert usable_cores(quota) == usable_cores(tmp_path / "absent") >= 1
