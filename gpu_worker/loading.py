@@ -78,7 +78,9 @@ def _fall_back(settings: WorkerSettings, artifact: Artifact, reason: str) -> Loa
 
 
 def _describe(backend: Backend, error: Exception) -> str:
-    return f"loading on {backend.label} failed: {type(error).__name__}"
+    """For an operator: the first line says what; no caller's text is in play while loading."""
+    first, *_ = str(error).splitlines() or [""]
+    return f"loading on {backend.label} failed: {type(error).__name__}: {first[:200]}"
 
 
 def _load_on(

@@ -1,0 +1,407 @@
+"""The runtime's states: what loads, what refuses with which code, and what a fault looks like."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import gpu_worker.loading
+from gpu_worker.engine import Engine
+from gpu_worker.lanes import Ended, Event, Frame, Generation, Released
+from gpu_worker.model.checkpoint import load_checkpoint
+from gpu_worker.runtime import EngineFault, Runtime
+from shared.errors import PENDING_PHASES
+from shared.governance.artifacts import Artifact
+from shared.settings import WorkerSettings
+
+WAIT_S = 60.0
+Start = Callable[..., Runtime]
+
+
+@pytest.fixture
+def start(tiny_artifact: Artifact) -> Iterator[Start]:
+    """Starts runtimes on the tiny artifact, or on another directory, and closes them."""
+    started: list[Runtime] = []
+
+    def start_one(directory: Path = tiny_artifact.directory, **env: str) -> Runtime:
+        settings = WorkerSettings.from_env({"PSIONIC_CSM_TORCH_THREADS": "1", **env})
+        runtime = Runtime(settings, directory)
+        started.append(runtime)
+        runtime.start()
+        return runtime
+
+    yield start_one
+    for runtime in started:
+        runtime.close(WAIT_S)
+
+
+@pytest.fixture
+def copied(tiny_artifact: Artifact, tmp_path: Path) -> Path:
+    """The tiny artifact in a directory that the test may damage."""
+    return Path(shutil.copytree(tiny_artifact.directory, tmp_path / "artifact"))
+
+
+def settled(runtime: Runtime) -> Runtime:
+    assert runtime.wait_loaded(WAIT_S)
+    return runtime
+
+
+def speech(key: str, **changes: Any) -> Generation:
+    base = Generation(
+        key=key,
+        text="Hello.",
+        speaker=1,
+        voice_profile_id="openagents/default_female_v1",
+        context_policy="prompt_profile_only",
+        max_frames=4,
+        temperature=0.9,
+        top_k=50,
+        seed=1,
+    )
+    return replace(base, **changes)
+
+
+def collect(runtime: Runtime, until: Callable[[list[Event]], bool]) -> list[Event]:
+    events: list[Event] = []
+    while not until(events):
+        batch = runtime.poll(WAIT_S)
+        assert batch, "nothing came"
+        events += batch
+    return events
+
+
+def has_ended(events: list[Event]) -> bool:
+    return any(isinstance(event, Ended) for event in events)
+
+
+# Ready
+
+
+def test_ready_facts(start: Start) -> None:
+    """A ready runtime says what it serves on, what it loaded and in which determinism class."""
+    facts = settled(start(PSIONIC_CSM_LANES="2")).facts
+
+    assert (facts.state, facts.refusal, facts.cpu_fallback_reason) == ("ready", None, None)
+    assert (facts.requested_backend, facts.backend) == ("cpu", "cpu")
+    assert (facts.execution_engine, facts.residency) == ("torch_csm_cpu", "warm_cpu")
+    assert (facts.accelerated_backend, facts.gpu_model) == ("unavailable_fail_closed", "none")
+    assert facts.lanes == 2
+    assert all((facts.tokenizer_loaded, facts.csm_config_loaded))
+    assert all((facts.csm_model_loaded, facts.mimi_loaded))
+    assert facts.load_latency_ms is not None
+    assert facts.loaded_at_unix_ms is not None
+    assert facts.memory_required_bytes is not None
+    assert facts.memory_required_bytes > 1 << 20
+    for part in ("cpu/", "float32", "lanes2", f"torch{torch.__version__}", "moshi0.2"):
+        assert part in facts.determinism_class
+
+
+def test_lanes_default_to_the_backend(start: Start) -> None:
+    """Without a setting a CPU worker has four lanes."""
+    assert settled(start()).facts.lanes == 4
+
+
+def test_speaks(start: Start) -> None:
+    """A submitted generation gives its frames and one end."""
+    runtime = settled(start())
+    runtime.submit(speech("a"))
+
+    events = collect(runtime, has_ended)
+
+    assert [event.index for event in events if isinstance(event, Frame)] == list(
+        range(len(events) - 1)
+    )
+    end = events[-1]
+    assert isinstance(end, Ended)
+    assert (end.key, end.finish_reason) == ("a", "length")
+
+
+def test_same_bits_from_two_runtimes(start: Start) -> None:
+    """Two runtimes of one determinism class give the same bits for the same request."""
+    runtimes = [settled(start()) for _ in range(2)]
+    spoken = []
+    for runtime in runtimes:
+        runtime.submit(speech("a"))
+        spoken.append(collect(runtime, has_ended))
+
+    assert runtimes[0].facts.determinism_class == runtimes[1].facts.determinism_class
+    assert spoken[0] == spoken[1]
+
+
+def test_stop_is_answered(start: Start) -> None:
+    """A stop frees the lane and is answered, also for a key that was never there."""
+    runtime = settled(start())
+    runtime.submit(speech("a", max_frames=1000))
+    collect(runtime, bool)
+
+    runtime.stop("a")
+    runtime.stop("b")
+
+    events = collect(runtime, lambda events: Released("b") in events)
+    assert Released("a") in events
+    assert not has_ended(events)
+
+
+def test_unknown_voice_ends_the_row(start: Start) -> None:
+    """A voice that the artifact doesn't govern is refused for that row."""
+    runtime = settled(start())
+    runtime.submit(speech("a", voice_profile_id="somebody/else"))
+
+    (end,) = collect(runtime, has_ended)
+
+    assert isinstance(end, Ended)
+    assert end.failure_code == "voice_profile_unavailable"
+
+
+def test_poll_returns_empty_in_time(start: Start) -> None:
+    """With nothing to say poll gives an empty list and no error, ready or not."""
+    assert settled(start()).poll(0.01) == []
+    assert settled(start(PSIONIC_CSM_RUNTIME="off")).poll(0.01) == []
+
+
+def test_loading_is_a_state_of_its_own(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it loads a runtime says so and claims nothing; wait_loaded tells when it is over."""
+    go_on, load = threading.Event(), gpu_worker.loading.load
+
+    def slow_load(*arguments: Any) -> Any:
+        assert go_on.wait(WAIT_S)
+        return load(*arguments)
+
+    monkeypatch.setattr(gpu_worker.loading, "load", slow_load)
+    runtime = start(PSIONIC_CSM_BACKEND="cpu")
+
+    before = runtime.facts
+    waited = runtime.wait_loaded(0.01)
+    go_on.set()
+    settled(runtime)
+
+    assert not waited
+    assert (before.state, before.residency, before.backend) == ("loading", "loading", "none")
+    assert (before.loaded_at_unix_ms, before.csm_model_loaded, before.lanes) == (None, False, 0)
+    assert runtime.facts.state == "ready"
+
+
+def test_usage_is_measured(start: Start) -> None:
+    """On a CPU the memory used is the process's and there is no utilization to claim."""
+    usage = settled(start()).usage()
+
+    assert usage.memory_used_bytes is not None
+    assert usage.memory_used_bytes > 50 << 20
+    assert usage.utilization is None
+
+
+# Refusals
+
+
+def refused(runtime: Runtime, code: str) -> str:
+    facts = settled(runtime).facts
+    assert facts.refusal is not None
+    assert facts.refusal.code == code
+    assert facts.refusal.pending_phases == PENDING_PHASES[code]
+    assert (facts.state, facts.residency, facts.backend) == ("unavailable", "unavailable", "none")
+    assert not facts.csm_model_loaded
+    assert facts.lanes == 0
+    return facts.refusal.reason
+
+
+def test_disabled(start: Start) -> None:
+    """Switched off, it says so and loads nothing."""
+    refused(start(PSIONIC_CSM_RUNTIME="disabled"), "runtime_disabled")
+
+
+@pytest.mark.parametrize("backend", ["tpu", "cuda:x", "cuda:-1", "cpu:0", "cuda:0:1", "gpu"])
+def test_unsupported_backend(start: Start, backend: str) -> None:
+    """A backend that isn't one is refused, never taken for the CPU."""
+    runtime = start(PSIONIC_CSM_BACKEND=backend)
+
+    refused(runtime, "unsupported_backend")
+    assert runtime.facts.requested_backend == backend
+    assert runtime.facts.execution_engine == "unsupported_backend"
+
+
+@pytest.mark.parametrize(("backend", "label"), [("cuda:97", "cuda"), (" METAL:3 ", "mps")])
+def test_accelerator_that_is_not_there(start: Start, backend: str, label: str) -> None:
+    """Without the switch an absent accelerator is a refusal, though a CPU is at hand."""
+    runtime = start(PSIONIC_CSM_BACKEND=backend)
+
+    refused(runtime, "accelerator_unavailable")
+    assert runtime.facts.requested_backend == label
+
+
+def test_cpu_fallback_says_so(start: Start) -> None:
+    """With the switch the CPU serves, and backend, engine and reason say it."""
+    facts = settled(
+        start(
+            PSIONIC_CSM_BACKEND="cuda:97",
+            PSIONIC_CSM_CPU_FALLBACK_ON_ACCELERATOR_FAILURE="true",
+        )
+    ).facts
+
+    assert facts.state == "ready"
+    assert (facts.requested_backend, facts.backend) == ("cuda", "cpu")
+    assert facts.execution_engine == "torch_csm_cpu"
+    assert facts.accelerated_backend == "unavailable_fail_closed"
+    assert facts.cpu_fallback_reason is not None
+    assert "cuda:97" in facts.cpu_fallback_reason
+
+
+def test_no_fallback_was_needed(start: Start) -> None:
+    """The switch alone changes nothing for a CPU that was asked for."""
+    runtime = start(PSIONIC_CSM_CPU_FALLBACK_ON_ACCELERATOR_FAILURE="1")
+
+    assert settled(runtime).facts.cpu_fallback_reason is None
+
+
+MISSING = [
+    ("manifest.json", "artifact_unavailable"),
+    ("voices.json", "voice_profile_descriptor_unavailable"),
+    ("config.json", "csm_config_unavailable"),
+    ("tokenizer.json", "llama_tokenizer_unavailable"),
+    ("model.safetensors", "csm_model_unavailable"),
+    ("mimi.safetensors", "mimi_model_unavailable"),
+]
+
+
+@pytest.mark.parametrize(("name", "code"), MISSING)
+def test_missing_file(
+    start: Start, copied: Path, name: str, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is not there is refused with the code of its part."""
+    monkeypatch.setenv("HOME", str(copied))
+    monkeypatch.delenv("HF_HOME", raising=False)
+    (copied / name).unlink()
+
+    refused(start(copied), code)
+
+
+DAMAGED = [
+    ("config.json", "csm_config_invalid"),
+    ("tokenizer.json", "llama_tokenizer_unavailable"),
+    ("model.safetensors", "csm_runtime_load_failed"),
+    ("mimi.safetensors", "csm_runtime_load_failed"),
+]
+
+
+@pytest.mark.parametrize(("name", "code"), DAMAGED)
+@pytest.mark.parametrize("damage", ["truncated", "flipped"])
+def test_damaged_file(start: Start, copied: Path, name: str, code: str, damage: str) -> None:
+    """A file cut short, or with one bit changed, is not served; the process lives and explains."""
+    data = bytearray((copied / name).read_bytes())
+    if damage == "truncated":
+        del data[len(data) // 2 :]
+    else:
+        data[len(data) // 2] ^= 1
+    (copied / name).write_bytes(data)
+
+    assert name in refused(start(copied), code)
+
+
+def test_damaged_file_with_fallback(start: Start, copied: Path) -> None:
+    """When the CPU that stands in can't load either, that is a code of its own."""
+    path = copied / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+    refused(
+        start(
+            copied,
+            PSIONIC_CSM_BACKEND="cuda:97",
+            PSIONIC_CSM_CPU_FALLBACK_ON_ACCELERATOR_FAILURE="on",
+        ),
+        "csm_cpu_fallback_load_failed",
+    )
+
+
+def test_warm_up_that_fails(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that give no finite speech are found before anybody is served."""
+
+    def poisoned(*arguments: Any, **options: Any) -> Any:
+        checkpoint = load_checkpoint(*arguments, **options)
+        checkpoint.state["backbone.norm.scale"].fill_(float("nan"))
+        return checkpoint
+
+    monkeypatch.setattr(gpu_worker.loading, "load_checkpoint", poisoned)
+
+    assert "warm-up" in refused(start(), "csm_runtime_load_failed")
+
+
+def test_load_that_runs_out_of_memory(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of torch while loading is a refusal that names its kind, not a dead process."""
+
+    def exhausted(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(gpu_worker.loading, "CsmModel", exhausted)
+
+    assert "MemoryError" in refused(start(), "csm_runtime_load_failed")
+
+
+# Faults
+
+
+def test_a_fault_is_handed_over(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception in a step: what was emitted comes first, then every poll raises the fault."""
+    runtime = settled(start())
+    tick = Engine.tick
+
+    def failing(engine: Engine, emit: Any) -> None:
+        tick(engine, emit)
+        raise RuntimeError("device-side assert")
+
+    monkeypatch.setattr(Engine, "tick", failing)
+    runtime.submit(speech("a", voice_profile_id="nobody"))
+
+    assert has_ended(runtime.poll(WAIT_S))
+    for _ in range(2):
+        with pytest.raises(EngineFault) as caught:
+            runtime.poll(WAIT_S)
+        assert isinstance(caught.value.__cause__, RuntimeError)
+    assert runtime.facts.state == "unavailable"
+
+
+def test_a_defect_while_loading_is_a_fault(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception that no refusal covers ends the wait for loading and raises from poll."""
+
+    def broken(*_: Any) -> Any:
+        raise KeyError("defect")
+
+    monkeypatch.setattr(gpu_worker.loading, "load", broken)
+    runtime = settled(start())
+
+    with pytest.raises(EngineFault):
+        runtime.poll(WAIT_S)
+
+
+def test_close_ends_the_thread(start: Start) -> None:
+    """Closing ends the engine's thread, also in the middle of speech and when called twice."""
+    runtime = settled(start())
+    runtime.submit(speech("a", max_frames=1500))
+    collect(runtime, bool)
+
+    runtime.close(WAIT_S)
+    runtime.close(WAIT_S)
+
+    assert not any(thread.name == "engine" for thread in threading.enumerate())
+
+
+def test_close_before_start(tiny_artifact: Artifact) -> None:
+    """A runtime that never started can be closed."""
+    Runtime(WorkerSettings.from_env({}), tiny_artifact.directory).close(0.1)
+
+
+def test_the_worker_side_imports_no_torch() -> None:
+    """Whoever drives the runtime pays for torch in the engine's thread, not at import."""
+    code = (
+        "import sys, gpu_worker.runtime, gpu_worker.lanes, gpu_worker.telemetry\n"
+        "sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
