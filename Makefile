@@ -5,7 +5,7 @@
 .PHONY: help setup speak test check format chaos clean
 
 VENV ?= .venv
-TEXT ?= Hello. This is Psionic, and these words came the whole way through the queue.
+TEXT ?= Hello. Psionic is speaking.
 OUT ?= speech.wav
 ARGS ?=
 

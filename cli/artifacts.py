@@ -15,13 +15,20 @@ from cli.exits import NOT_GENUINE, NOT_STARTED, CommandFailed
 from shared.digests import file_sha256
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, load_artifact
-from shared.governance.locations import default_cache_dir
+from shared.governance.locations import (
+    csm_1b_dir,
+    default_cache_dir,
+    demo_artifact_dir,
+    hub_roots,
+)
+from shared.governance.manifests import ONE_EACH, Role
 from shared.settings import read_artifact_dirs
 
-DEMO: Final = "demo-csm-tiny"
 RECIPE: Final = Path("gpu_worker", "model")
 """Where the modules that decide what the demo is lie, below the packages' common folder."""
-RECIPE_FILES: Final = ("demo.py", "demo_text.py")
+RECIPE_FILES: Final = "demo*.py"
+CSM_1B: Final = "csm-1b"
+"""A name for the directory of CSM-1B's manifests, which comes with the package."""
 WORKER_EXTRA: Final = "pip install 'psionic-csm-speech[worker]'"
 
 
@@ -31,12 +38,9 @@ class Verified:
 
     name: str
     role: str
+    path: Path
     size: int | None
     fault: str | None
-
-
-def demo_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    return default_cache_dir(environment) / DEMO
 
 
 def chosen_or_demo(
@@ -51,7 +55,7 @@ def chosen_or_demo(
     directory = chosen or (configured[0] if configured else None)
     if directory is not None:
         return open_artifact(directory).directory
-    demo = demo_directory(environment)
+    demo = demo_artifact_dir(environment)
     if not _built_by(demo, recipe_digest()):
         notify("building the demo artifact (once)")
         build_in_subprocess(demo, environment)
@@ -59,6 +63,9 @@ def chosen_or_demo(
 
 
 def open_artifact(directory: Path) -> Artifact:
+    """The artifact in a directory, or the one that the package calls ``csm-1b``."""
+    if str(directory) == CSM_1B and not directory.exists():
+        directory = csm_1b_dir()
     try:
         return load_artifact(directory.absolute())
     except SpeechError as error:
@@ -104,30 +111,43 @@ def recipe_digest() -> str:
     """Names what builds the demo, so that a changed recipe builds it anew. Imports none of it."""
     whole = hashlib.sha256()
     folder = Path(__file__).resolve().parent.parent / RECIPE
-    for name in RECIPE_FILES:
-        whole.update((folder / name).read_bytes())
+    for path in sorted(folder.glob(RECIPE_FILES)):
+        whole.update(path.read_bytes())
     return whole.hexdigest()
 
 
 def known_directories(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Where artifacts are looked for: as configured, then the cache of those built here."""
+    """Where artifacts are: as configured, in the cache of those built here, in this package."""
     cache = default_cache_dir(environment)
-    cached = sorted(path.parent for path in cache.glob("*/manifest.json"))
-    return tuple(dict.fromkeys([*read_artifact_dirs(environment), *cached]))
+    cached = sorted(path.parent for path in cache.glob("**/manifest.json"))
+    packaged = [csm_1b_dir()] if csm_1b_dir().is_dir() else []
+    return tuple(dict.fromkeys([*read_artifact_dirs(environment), *cached, *packaged]))
 
 
 def verify(artifact: Artifact) -> Iterator[Verified]:
-    """Hashes every file that the manifest names."""
+    """Hashes every file that the manifest names, where a worker would find it."""
     for name, entry in artifact.manifest.files.items():
-        path = artifact.directory / name
-        try:
-            size = path.stat().st_size
-            fault = None if file_sha256(path) == entry.sha256 else "its digest is another"
-            if entry.bytes is not None and size != entry.bytes:
-                fault = f"{size} bytes, not {entry.bytes}"
-        except OSError as error:
-            size, fault = None, error.strerror or "can't be read"
-        yield Verified(name, entry.role, size, fault)
+        tried = [
+            _check(name, entry.role, path, entry.sha256, entry.bytes)
+            for path in _places(artifact, name, entry.role)
+        ]
+        yield next((each for each in tried if each.fault is None), tried[0])
+
+
+def _places(artifact: Artifact, name: str, role: Role) -> list[Path]:
+    found = list(artifact.candidates(role, hub_roots())) if role in ONE_EACH else []
+    return found or [artifact.directory / name]
+
+
+def _check(name: str, role: str, path: Path, digest: str, size: int | None) -> Verified:
+    try:
+        actual = path.stat().st_size
+        fault = None if file_sha256(path) == digest else "its digest is another"
+    except OSError as error:
+        return Verified(name, role, path, None, error.strerror or "can't be read")
+    if size is not None and actual != size:
+        fault = f"{actual} bytes, not {size}"
+    return Verified(name, role, path, actual, fault)
 
 
 def not_genuine(artifact: Artifact, faults: list[Verified]) -> CommandFailed:

@@ -44,7 +44,9 @@ ApiKey = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ArtifactDir = Annotated[
     Path | None,
-    typer.Option("--artifact", help="Artifact directory; default: the demo, built when missing."),
+    typer.Option(
+        "--artifact", help="Artifact directory, or csm-1b; default: the demo, built when missing."
+    ),
 ]
 
 
@@ -198,8 +200,9 @@ def build_demo(
 ) -> None:
     """Build the demo artifact, small and seeded. Nothing is done if it is there whole."""
     from cli import artifacts, show
+    from shared.governance.locations import demo_artifact_dir
 
-    artifact = artifacts.build_here(directory or artifacts.demo_directory())
+    artifact = artifacts.build_here(directory or demo_artifact_dir())
     show.facts([("artifact", artifact.artifact_id), ("directory", str(artifact.directory))])
 
 
@@ -219,7 +222,7 @@ def list_artifacts() -> None:
 
 @artifacts_app.command("verify")
 def verify_artifact(
-    directory: Annotated[Path, typer.Argument(help="The artifact's directory.")],
+    directory: Annotated[Path, typer.Argument(help="The artifact's directory, or csm-1b.")],
 ) -> None:
     """Hash every file of an artifact and compare with its manifest."""
     from cli import artifacts, show
@@ -228,8 +231,8 @@ def verify_artifact(
     files = list(artifacts.verify(artifact))
     show.facts([("artifact", artifact.artifact_id)])
     show.table(
-        ("file", "role", "bytes", "state"),
-        [(each.name, each.role, each.size, each.fault or "as stated") for each in files],
+        ("file", "role", "bytes", "state", "found"),
+        [(each.name, each.role, each.size, each.fault or "as stated", each.path) for each in files],
     )
     faults = [each for each in files if each.fault]
     if faults:

@@ -64,6 +64,8 @@ def from_response(wav: bytes, headers: Mapping[str, str]) -> Spoken:
         value = text(name)
         return int(value) if value is not None and value.isascii() and value.isdigit() else None
 
+    reason = text("csm-finish-reason") or "unknown"
+    by_eos = text("csm-hit-eos") == "true"
     return Spoken(
         wav=wav,
         request_id=needed("request-id"),
@@ -72,8 +74,8 @@ def from_response(wav: bytes, headers: Mapping[str, str]) -> Spoken:
         backend=text("generation-backend") or needed("served-backend"),
         frames=int(needed("csm-generated-frame-count")),
         duration_ms=int(needed("output-duration-ms")),
-        finish_reason=text("csm-finish-reason") or "unknown",
-        stop_cause="eos" if text("csm-hit-eos") == "true" else None,
+        finish_reason=reason,
+        stop_cause=("eos" if by_eos else "silence") if reason == "stop" else None,
         first_audio_latency_ms=number("first-audio-latency-ms"),
         queue_wait_ms=number("csm-queue-wait-ms"),
         full_generation_latency_ms=int(needed("full-generation-latency-ms")),

@@ -184,8 +184,7 @@ def test_a_changed_recipe_is_another_digest(
 
     folder = tmp_path / artifacts.RECIPE
     folder.mkdir(parents=True)
-    for name in artifacts.RECIPE_FILES:
-        (folder / name).write_text("changed")
+    (folder / "demo.py").write_text("changed")
     monkeypatch.setattr(artifacts, "__file__", str(tmp_path / "cli" / "artifacts.py"))
 
     assert artifacts.recipe_digest() != before

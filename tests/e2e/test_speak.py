@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli.exits import NOT_STARTED, REFUSED
+from shared.governance.locations import demo_artifact_dir
 from shared.wav import FRAME_SAMPLES
 from tests.e2e.stacks import WAIT_S, CommandLine, command_line, demo_cache
 
@@ -67,7 +68,7 @@ def test_a_damaged_artifact_is_named_and_nothing_hangs(
 ) -> None:
     """When the worker can't load, its code and reason come back instead of a wait."""
     damaged = tmp_path / "damaged"
-    shutil.copytree(demo_cache / "demo-csm-tiny", damaged)
+    shutil.copytree(demo_artifact_dir({"PSIONIC_CSM_CACHE": str(demo_cache)}), damaged)
     with (damaged / "model.safetensors").open("r+b") as file:
         file.truncate(1_000_000)
 
