@@ -1,12 +1,13 @@
 """The gateway process: uvicorn around the application, drained before it stops.
 
 The first SIGTERM or SIGINT turns away new work and keeps listening, so that probes and balancers
-hear it, until every speech request is answered or the grace is over. The second stops at once.
+hear it, until every speech request is answered or the grace is over; what is left then is ended
+with ``draining``. The second ends the grace at once, a third does not even say goodbye.
 """
 
 from __future__ import annotations
 
-import signal
+import logging
 import sys
 from types import FrameType
 
@@ -21,7 +22,7 @@ from shared.settings import GatewaySettings, SettingsError
 
 KEEP_ALIVE_S = 20
 LAST_WORDS_S = 2
-"""After the drain, how long connections may take to close."""
+"""After the grace, how long answers may take to leave, and then connections to close."""
 
 log = structlog.get_logger()
 
@@ -33,16 +34,21 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._gateway = gateway
         self._drain_grace_ms = drain_grace_ms
+        self._signals = 0
         self._grace: Countdown | None = None
+        self._last_words: Countdown | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Called as a signal handler."""
-        if self._grace is None and self.started:
-            self._grace = Countdown(self._drain_grace_ms)
-            self._gateway.drain()
-        else:
+        """Called as a signal handler, so it only leaves notes for ``on_tick``."""
+        self._signals += 1
+        if not self.started or self._signals > 2:
             self.should_exit = True
             self.force_exit = self.started
+        elif self._signals == 1:
+            self._gateway.drain()
+            self._grace = Countdown(self._drain_grace_ms)
+        else:
+            self._grace = Countdown(0)
 
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
         await super().startup()
@@ -51,12 +57,20 @@ class Server(uvicorn.Server):
         log.info("gateway_listening", url=f"http://{shown}:{port}", port=port)
 
     async def on_tick(self, counter: int) -> bool:
-        if self._grace is not None:
-            if counter % 10 == 0:
-                log.info("gateway_draining", open_requests=self._gateway.at_once.open)
-            if self._gateway.at_once.open == 0 or self._grace.over:
-                return True
+        if self._grace is not None and self._drained(self._grace):
+            return True
         return await super().on_tick(counter)
+
+    def _drained(self, grace: Countdown) -> bool:
+        """Whether nobody is inside any more, or nobody can be waited for any longer."""
+        inside = self._gateway.at_once.open
+        if inside == 0:
+            return True
+        if grace.over and self._last_words is None:
+            log.warning("drain_grace_over", open_requests=inside)
+            self._gateway.cut_off()
+            self._last_words = Countdown(LAST_WORDS_S * 1000)
+        return self._last_words is not None and self._last_words.over
 
 
 def serve(settings: GatewaySettings) -> None:
@@ -91,6 +105,7 @@ def main() -> int:
     try:
         settings = GatewaySettings.from_env()
         configure_logging("gateway", settings.log_level)
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
         serve(settings)
     except SettingsError as error:
         print(error, file=sys.stderr)  # noqa: T201
@@ -102,5 +117,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     sys.exit(main())

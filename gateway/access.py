@@ -62,14 +62,14 @@ class AccessLog:
             nonlocal status, sent_bytes
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if status in REFUSALS and scope["method"] == "POST":
+                    self._refusals.note()
             sent_bytes += len(message.get("body", b""))
             await send(message)
 
         try:
             await self._app(scope, receive, counting)
         finally:
-            if status in REFUSALS and scope["method"] == "POST":
-                self._refusals.note()
             self._write(scope, status, sent_bytes, started_ms)
 
     def _write(self, scope: Scope, status: int, sent_bytes: int, started_ms: float) -> None:
@@ -82,5 +82,5 @@ class AccessLog:
             status=status or None,
             latency_ms=round(monotonic_ms() - started_ms, 1),
             bytes=sent_bytes,
-            **entry_of(scope),
+            **{name: fact for name, fact in entry_of(scope).items() if fact is not None},
         )

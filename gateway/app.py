@@ -113,6 +113,10 @@ class Gateway:
         """Let nobody in any more; those inside are served to their end."""
         self.speech.draining = True
 
+    def cut_off(self) -> None:
+        """The grace is over: end what is still inside with ``draining``."""
+        self.speech.cut_off()
+
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         self.reader.start()

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from starlette.responses import JSONResponse
 
+from gateway.bodies import BodyLeftUnread
 from gateway.runtime import UNSERVED, Served
 from shared.errors import SpeechError
 
@@ -55,6 +56,8 @@ def error_headers(error: SpeechError, request_id: str | None) -> dict[str, str]:
     if error.status in (429, 503):
         wait_s = math.ceil(error.retry_after_s or 0)
         headers["retry-after"] = str(max(MIN_RETRY_AFTER_S, wait_s))
+    if isinstance(error, BodyLeftUnread):
+        headers["connection"] = "close"
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
     return headers

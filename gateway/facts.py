@@ -21,6 +21,8 @@ RECENT_MS: Final = 2000.0
 """How old a fact may be that only labels an answer."""
 BACK_OFF_MS: Final = 500.0
 """How long a failed read is taken as the answer by those who only want a label."""
+LABEL_WAIT_S: Final = 0.2
+"""How long an answer may be held up for a label."""
 
 
 class Facts:
@@ -37,6 +39,7 @@ class Facts:
         """Raises SpeechError("queue_unavailable") when Redis is away."""
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._read(), name="load-read")
+            self._reading.add_done_callback(_heard)
         return await asyncio.shield(self._reading)
 
     async def served(self, artifact: Artifact, worker_id: str | None = None) -> Served:
@@ -78,6 +81,13 @@ class Facts:
         if now - self._failed_at < BACK_OFF_MS:
             return None
         try:
-            return await self.snapshot()
-        except SpeechError:
+            async with asyncio.timeout(LABEL_WAIT_S):
+                return await self.snapshot()
+        except (SpeechError, TimeoutError):
             return None
+
+
+def _heard(reading: asyncio.Task[LoadSnapshot]) -> None:
+    """A failure that everybody stopped waiting for is no news."""
+    if not reading.cancelled():
+        reading.exception()

@@ -94,15 +94,12 @@ class SpeechEndpoint:
         return self._validator.check(request, fallback_id)
 
     async def _refusal(self, error: SpeechError, request_id: str | None) -> Response:
-        response = error_response(
+        return error_response(
             error,
             served=await self._facts.served(self._default),
             request_id=request_id,
             rollback_target=self._default.manifest.rollback_target,
         )
-        if error.code == "body_too_large" or "arrive in time" in error.message:
-            response.headers["connection"] = "close"  # the rest of the body is not waited for
-        return response
 
 
 class RequestIds:

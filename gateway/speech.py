@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 from gateway import runtime
 from gateway.facts import Facts
@@ -41,6 +41,7 @@ class Take:
     ) -> None:
         self.call = call
         self.claimed: Claimed | None = None
+        self.cut = False
         self._caller = caller
         self._countdown = countdown
         self._arrived_ms = arrived_ms
@@ -68,7 +69,7 @@ class Take:
         """The next frame, in order, or the end.
 
         Raises SpeechError: ``queue_timeout`` or ``generation_timeout`` at the caller's own
-        deadline, ``queue_unavailable`` when Redis lost the job.
+        deadline, ``queue_unavailable`` when Redis lost the job, ``draining`` when it was cut off.
         """
         try:
             async with asyncio.timeout(max(0.0, self._countdown.remaining_ms) / 1000):
@@ -76,6 +77,10 @@ class Take:
         except TimeoutError:
             code = "queue_timeout" if self.claimed is None else "generation_timeout"
             raise SpeechError(code, "the deadline passed") from None
+        except asyncio.CancelledError:
+            if not self.cut:
+                raise
+            raise _refusal("draining") from None
 
     async def _next(self) -> FrameRecord | End:
         while True:
@@ -110,6 +115,7 @@ class Speech:
         self._facts = facts
         self._hints = hints
         self._namespace = namespace
+        self._inside: dict[Take, asyncio.Task[Any]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self.draining = False
 
@@ -123,13 +129,25 @@ class Speech:
         """
         countdown = Countdown(call.timeout_ms + GRACE_MS)
         caller = await self._enter(call, principal)
+        take = Take(call, caller, countdown, arrived_ms)
+        task = asyncio.current_task()
+        assert task is not None
+        self._inside[take] = task
         try:
-            yield Take(call, caller, countdown, arrived_ms)
+            yield take
         finally:
+            del self._inside[take]
             leaving = asyncio.create_task(caller.leave(), name="leave")
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
             await asyncio.shield(leaving)
+
+    def cut_off(self) -> None:
+        """End what is still inside: each caller is told ``draining`` in the way that is left."""
+        for take, task in self._inside.items():
+            if not take.cut:
+                take.cut = True
+                task.cancel()
 
     async def close(self) -> None:
         await asyncio.gather(*self._leaving, return_exceptions=True)

@@ -1,0 +1,104 @@
+"""Keys and principals: who may call, and whose ids are whose."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.datastructures import Headers
+
+from gateway.auth import Principals
+from shared.errors import SpeechError
+from shared.settings import GatewaySettings
+from tests.gateway.world import SPEECH, World, gateway_settings
+
+KEYS = ("alpha-key-0123456789", "beta-key-0123456789")
+HELLO = {"input": "Hello.", "request_id": "r1"}
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+@pytest.fixture
+def settings() -> GatewaySettings:
+    """A deployment with two keys."""
+    return gateway_settings({"PSIONIC_CSM_API_KEYS": ",".join(KEYS)})
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        bearer(""),
+        bearer("alpha-key-0123456788"),
+        bearer("Alpha-key-0123456789"),
+        bearer("alpha-key-0123456789,beta-key-0123456789"),
+        {"authorization": "Basic alpha-key-0123456789"},
+        {"authorization": KEYS[0]},
+        bearer("\xff\xfe"),
+    ],
+)
+async def test_a_wrong_key_is_unauthorized(world: World, headers: dict[str, str]) -> None:
+    """Without exactly one known key as a bearer token nothing but probes is answered."""
+    answers = [
+        await world.refused(HELLO, headers=headers),
+        await world.get("/v1/models", headers=headers),
+        await world.get("/psionic/csm/load", headers=headers),
+        await world.get("/nowhere", headers=headers),
+        await world.get("/healthy", headers=headers),
+    ]
+
+    assert {(answer.status, answer.code) for answer in answers} == {(401, "unauthorized")}
+    assert answers[0].headers["www-authenticate"] == "Bearer"
+    assert answers[0].error["type"] == "authentication_error"
+    assert not world.redis.keys("t:job:*")
+
+
+async def test_probes_need_no_key(world: World) -> None:
+    """Health and its probes are open, since those who ask have no key."""
+    for path in ("/health", "/health/live", "/health/ready"):
+        assert (await world.get(path)).status == 200
+
+
+async def test_each_key_has_ids_of_its_own(world: World) -> None:
+    """One caller can't see, replay, cancel or clash with another's ids."""
+    call = world.post(HELLO, headers=bearer(KEYS[0]))
+    await world.worker.speak(1)
+    assert (await call.answer()).status == 200
+
+    other = bearer(KEYS[1])
+    seen = await world.get(f"{SPEECH}/r1", headers=other)
+    cancel = await world.refused({"request_id": "r1"}, "/psionic/csm/cancellations", headers=other)
+    cancelled = await world.refused(HELLO, headers=other)
+    own = await world.refused(HELLO, headers=bearer(KEYS[0]))
+
+    assert seen.code == "result_not_found"
+    assert cancel.json()["hits"] == []
+    assert cancelled.code == "cancelled"
+    assert own.headers["x-psionic-csm-replayed"] == "true"
+
+
+async def test_no_key_is_kept_in_redis(world: World) -> None:
+    """Redis knows a principal by a digest."""
+    call = world.post(HELLO, headers=bearer(KEYS[0]))
+    claim = await world.worker.claim()
+
+    everything = str(world.redis.keys("*")) + str(world.redis.hgetall(f"t:job:{claim.job_id}"))
+
+    assert KEYS[0] not in everything
+    assert KEYS[0][:10] not in everything
+    await call.hang_up()
+
+
+def test_without_keys_everybody_is_the_same() -> None:
+    """An open deployment has one principal, whatever a caller sends."""
+    assert Principals(()).identify(Headers(bearer("x"))) == "open"
+
+
+def test_a_principal_is_short_and_stable() -> None:
+    """The same key is the same principal in every process."""
+    first, second = (Principals(KEYS).identify(Headers(bearer(KEYS[0]))) for _ in range(2))
+
+    assert first == second
+    assert len(first) == 16
+    with pytest.raises(SpeechError):
+        Principals(KEYS).identify(Headers({}))

@@ -1,0 +1,296 @@
+"""The gateway as a process over a real Redis: sockets, signals, and Redis going away."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from scheduler.carrier import Carrier
+from scheduler.queue import Claim
+from shared.governance.artifacts import Artifact
+from shared.wav import wav_file
+from tests.conftest import RedisServer
+from tests.gateway.artifacts import write_artifact
+from tests.gateway.world import SPEECH, Worker, gateway_settings, pcm
+
+pytestmark = pytest.mark.redis
+HELLO = {"input": "Hello.", "request_id": "r1"}
+
+
+class Process:
+    """A gateway process and a worker that the test directs."""
+
+    def __init__(self, server: RedisServer, artifact: Artifact) -> None:
+        self.server = server
+        environment = {
+            **os.environ,
+            "PSIONIC_CSM_REDIS_URL": server.url,
+            "PSIONIC_CSM_NAMESPACE": "t",
+            "PSIONIC_CSM_PORT": "0",
+            "PSIONIC_CSM_ARTIFACTS": str(artifact.directory),
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "gateway"], env=environment, stdout=subprocess.PIPE, text=True
+        )
+        self.lines: list[dict[str, Any]] = []
+        url = self._read_until("gateway_listening")["url"]
+        self._reading = threading.Thread(target=self._read_on, daemon=True)
+        self._reading.start()
+        self.http = httpx.Client(base_url=url, timeout=20, trust_env=False)
+        settings = gateway_settings()
+        self._redis = server.client()
+        self.worker = Worker(self._redis, settings, artifact)
+        self._carrier = Carrier(self._redis, "t", artifact.queue_name("t"))
+        self.worker.beat()
+
+    def _read_until(self, event: str) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        for text in self._process.stdout:
+            line = json.loads(text)
+            self.lines.append(line)
+            if line["event"] == event:
+                return dict(line)
+        raise AssertionError(self.lines)
+
+    def _read_on(self) -> None:
+        assert self._process.stdout is not None
+        self.lines.extend(json.loads(text) for text in self._process.stdout)
+
+    def claim(self) -> Claim:
+        """The next job, as RQ hands it over."""
+        hint = self._carrier.pull(1)
+        assert hint is not None
+        claim = self.worker.queue.claim(uuid4().hex, hint=hint)
+        assert isinstance(claim, Claim)
+        return claim
+
+    def post(self, body: Any, **more: Any) -> httpx.Response:
+        return self.http.post(SPEECH, json=body, **more)
+
+    def signal(self, signum: int) -> None:
+        self._process.send_signal(signum)
+
+    def exit_status(self, timeout_s: float = 10) -> int:
+        return self._process.wait(timeout_s)
+
+    def close(self) -> None:
+        self.http.close()
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait(10)
+        self._reading.join(10)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._redis.close()
+
+
+@pytest.fixture
+def process(redis_server: RedisServer, tmp_path: Path) -> Iterator[Process]:
+    process = Process(redis_server, write_artifact(tmp_path / "artifact"))
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_job_travels_by_rq(process: Process, threads: ThreadPoolExecutor) -> None:
+    """A request reaches a worker by RQ's list within a moment, and its answer comes back."""
+    started = time.monotonic()
+    answer = threads.submit(process.post, HELLO)
+    claim = process.claim()
+    picked_up_s = time.monotonic() - started
+    process.worker.post(claim, 0, 1)
+    process.worker.end(claim, 2)
+
+    response = answer.result(10)
+
+    assert (response.status_code, response.content) == (200, wav_file(pcm(0) + pcm(1)))
+    assert "server" not in response.headers
+    assert picked_up_s < 2
+    until(lambda: any(line["event"] == "request" for line in process.lines))
+    (line,) = [line for line in process.lines if line["event"] == "request"]
+    assert (line["request_id"], line["status"], line["route"]) == ("r1", 200, SPEECH)
+    assert line["bytes"] == len(response.content)
+    assert "Hello" not in json.dumps(process.lines)
+
+
+def test_a_raw_stream_that_fails_is_a_broken_transfer(
+    process: Process, threads: ThreadPoolExecutor
+) -> None:
+    """The client of a raw stream sees that its end is missing."""
+
+    def read() -> bytes:
+        heard = b""
+        with process.http.stream("POST", SPEECH, json={**HELLO, "stream_format": "audio"}) as reply:
+            for piece in reply.iter_bytes():
+                heard += piece
+        return heard
+
+    reading: Future[bytes] = threads.submit(read)
+    claim = process.claim()
+    process.worker.post(claim, 0)
+    process.worker.end(claim, 1, "error", failure_code="csm_synthesis_failed")
+
+    with pytest.raises(httpx.RemoteProtocolError):
+        reading.result(10)
+
+
+def test_a_closed_socket_stops_the_work(process: Process) -> None:
+    """A client that closes its connection in mid-stream has its lane freed."""
+    body = {**HELLO, "stream_format": "audio", "response_format": "pcm"}
+    request = process.http.build_request("POST", SPEECH, json=body)
+    claims: list[Claim] = []
+
+    def feed() -> None:
+        claims.append(process.claim())
+        process.worker.post(claims[0], 0)
+
+    feeding = threading.Thread(target=feed)
+    feeding.start()
+    reply = process.http.send(request, stream=True)
+    assert next(reply.iter_bytes()) == pcm(0)
+    feeding.join()
+    reply.close()
+
+    until(lambda: process.worker.verdict(claims[0]) == "cancelled")
+
+
+def test_a_growing_body_is_refused_while_it_comes(process: Process) -> None:
+    """A chunked body past the limit is answered without waiting for its end."""
+
+    def endless() -> Iterator[bytes]:
+        for _ in range(20):
+            yield b" " * 8192
+
+    reply = process.http.post(
+        SPEECH, content=endless(), headers={"content-type": "application/json"}
+    )
+
+    assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
+    assert reply.headers["connection"] == "close"
+
+
+def test_a_drain_serves_those_inside(process: Process, threads: ThreadPoolExecutor) -> None:
+    """On SIGTERM nobody is let in, what runs is served to its end, and the process exits 0."""
+    inside = threads.submit(process.post, HELLO)
+    claim = process.claim()
+    process.signal(signal.SIGTERM)
+    until(lambda: process.http.get("/health/ready").status_code == 503)
+
+    turned_away = process.post({"input": "Hello."})
+    reasons = process.http.get("/health/ready").json()["reasons"]
+    process.worker.post(claim, 0)
+    process.worker.end(claim, 1)
+
+    assert (turned_away.status_code, turned_away.json()["error"]["code"]) == (503, "draining")
+    assert reasons == ["draining"]
+    assert inside.result(10).status_code == 200
+    assert process.exit_status() == 0
+
+
+def test_an_idle_gateway_stops_at_once(process: Process) -> None:
+    """With nobody inside there is nothing to wait for."""
+    started = time.monotonic()
+    process.signal(signal.SIGTERM)
+
+    assert process.exit_status() == 0
+    assert time.monotonic() - started < 5
+
+
+def test_a_second_signal_ends_the_grace(process: Process, threads: ThreadPoolExecutor) -> None:
+    """Whoever signals twice means it: those inside are told, in the envelope or in the stream."""
+    one_shot = threads.submit(process.post, HELLO)
+    process.claim()
+    lines = {"stream": True, "stream_format": "jsonl_base64"}
+    stream = threads.submit(process.post, {**HELLO, **lines, "request_id": "r2"})
+    process.worker.post(process.claim(), 0)
+    process.signal(signal.SIGTERM)
+    until(lambda: process.http.get("/health/ready").status_code == 503)
+    process.signal(signal.SIGTERM)
+
+    told = one_shot.result(5)
+    last = json.loads(stream.result(5).content.splitlines()[-1])
+    assert (told.status_code, told.json()["error"]["code"]) == (503, "draining")
+    assert (last["event"], last["error"]["code"]) == ("error", "draining")
+    assert process.exit_status(5) == 0
+
+
+def test_redis_may_come_and_go(process: Process, threads: ThreadPoolExecutor) -> None:
+    """Away, hung, and back: 503 within two seconds each time, and service without a restart."""
+
+    def refused_in_time() -> str:
+        started = time.monotonic()
+        reply = process.post({"input": "Hello."})
+        assert time.monotonic() - started < 2
+        assert reply.status_code == 503
+        return str(reply.json()["error"]["code"])
+
+    os.kill(process.server.pid, signal.SIGSTOP)
+    try:
+        # Many at once: none waits for another's time-out.
+        hung = [each.result(10) for each in [threads.submit(refused_in_time) for _ in range(4)]]
+        health = process.http.get("/health")
+    finally:
+        os.kill(process.server.pid, signal.SIGCONT)
+    assert hung == ["queue_unavailable"] * 4
+    assert health.json()["runtime"]["refusal"]["code"] == "queue_unavailable"
+
+    process.server.stop(kill=True)
+    assert refused_in_time() == "queue_unavailable"
+    process.server.start()
+    until(lambda: process.http.get("/health/live").status_code == 200)
+    process.worker.beat()
+    answer = threads.submit(process.post, {"input": "Hello."})
+    claim = process.claim()
+    process.worker.post(claim, 0)
+    process.worker.end(claim, 1)
+
+    assert answer.result(10).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ({"PSIONIC_CSM_PORT": "http"}, "PSIONIC_CSM_PORT"),
+        ({"PSIONIC_CSM_TIER": "canary"}, "PSIONIC_CSM_API_KEYS"),
+        ({"PSIONIC_CSM_ARTIFACTS": ""}, "PSIONIC_CSM_ARTIFACTS"),
+        ({"PSIONIC_CSM_ARTIFACTS": "/nowhere"}, "PSIONIC_CSM_ARTIFACTS"),
+    ],
+)
+def test_bad_settings_stop_the_start(environment: dict[str, str], name: str) -> None:
+    """A setting that can't be used is named in one line, and the status is 2."""
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(name)
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,249 @@
+"""From values to an admissible call: defaults, ranges, and what shapes the fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.schema import SpeechRequest, parse
+from gateway.validation import SpeechCall, Validator, default_seed
+from shared.errors import SpeechError
+from shared.governance.artifacts import ArtifactRegistry
+from tests.gateway.artifacts import (
+    MAX_SEQ_LEN,
+    MODEL_ID,
+    PLAIN_VOICE,
+    PROMPT_FRAMES,
+    VOICE,
+    write_artifact,
+)
+from tests.gateway.world import gateway_settings
+
+
+@pytest.fixture
+def validator(tmp_path: Path) -> Validator:
+    artifacts = [write_artifact(tmp_path / letter, letter) for letter in "ab"]
+    settings = gateway_settings({"PSIONIC_CSM_MODEL_ALIASES": "tts-1, csm"})
+    return Validator(settings, ArtifactRegistry(artifacts))
+
+
+def check(validator: Validator, **values: Any) -> SpeechCall:
+    return validator.check(parse(SpeechRequest, {"input": "Hello.", **values}), "generated")
+
+
+def refusal(validator: Validator, **values: Any) -> SpeechError:
+    with pytest.raises(SpeechError) as refused:
+        check(validator, **values)
+    return refused.value
+
+
+def test_defaults_make_good_speech(validator: Validator) -> None:
+    """With nothing but a text: the default voice and its prompt, the artifact's sampling, a length
+    from the text."""
+    call = check(validator)
+
+    job = call.job
+    assert (job.voice_profile_id, job.context_policy) == (VOICE, "prompt_profile_only")
+    assert (job.temperature, job.top_k) == (0.9, 50)
+    assert job.max_frames == (1500 + 120 * len("Hello.")) // 80
+    assert job.request_id == "generated"
+    assert call.timeout_ms == 10_000
+    assert call.model == "sesame/csm-1b"
+    assert call.transport.stream_format is None
+
+
+def test_the_default_seed_is_the_request_ids(validator: Validator) -> None:
+    """The first 53 bits of SHA-256 of the id, so that a retry sounds the same."""
+    expected = int(hashlib.sha256(b"r1").hexdigest(), 16) >> (256 - 53)
+
+    assert check(validator, request_id="r1").job.seed == expected == default_seed("r1")
+    assert check(validator, request_id="r1", seed=2**53 - 1).job.seed == 2**53 - 1
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"max_audio_length_ms": 4000}, 10_000),
+        ({"max_audio_length_ms": 8000}, 16_000),
+        ({"max_audio_length_ms": 20_000}, 30_000),
+        ({"timeout_ms": 1}, 1),
+    ],
+)
+def test_the_default_timeout_follows_the_length(
+    validator: Validator, values: dict[str, Any], expected: int
+) -> None:
+    """Twice the length, at least 10 s and at most what the tier grants."""
+    assert check(validator, **values).timeout_ms == expected
+
+
+def test_the_default_length_stays_within_the_tier(validator: Validator) -> None:
+    """A long text gets the tier's default length, not more."""
+    assert check(validator, input="a" * 300).job.max_frames == 15_000 // 80
+
+
+def test_options_may_stand_in_either_place(validator: Validator) -> None:
+    """Options count at the top level and under psionic_csm alike, also given twice the same."""
+    above = check(validator, max_audio_length_ms=800, context_policy="none", temperature=0.5)
+    below = check(
+        validator,
+        psionic_csm={"max_audio_length_ms": 800, "context_policy": "none", "temperature": 0.5},
+    )
+    both = check(
+        validator,
+        max_audio_length_ms=800,
+        context_policy="none",
+        psionic_csm={"max_audio_length_ms": 800, "temperature": 0.5, "context_policy": "none"},
+    )
+
+    assert above.job == below.job == both.job
+
+
+@pytest.mark.parametrize("name", ["max_audio_length_ms", "top_k"])
+def test_two_different_values_conflict(validator: Validator, name: str) -> None:
+    """An option that is given twice and differently is refused by its name."""
+    refused = refusal(validator, **{name: 100}, psionic_csm={name: 101})
+
+    assert (refused.code, refused.param) == ("conflicting_parameter", name)
+
+
+def test_voices_may_be_named_in_every_way(validator: Validator) -> None:
+    """As voice_profile_id, as voice, as OpenAI's object; the first wins over the others."""
+    named: list[dict[str, Any]] = [
+        {"voice_profile_id": PLAIN_VOICE},
+        {"voice": PLAIN_VOICE},
+        {"voice": {"id": PLAIN_VOICE}},
+        {"voice": "nobody", "voice_profile_id": PLAIN_VOICE},
+    ]
+
+    assert {check(validator, **each).job.voice_profile_id for each in named} == {PLAIN_VOICE}
+
+
+def test_a_voice_without_a_prompt_speaks_without_context(validator: Validator) -> None:
+    """Its default policy is none, and asking for its prompt is refused."""
+    assert check(validator, voice=PLAIN_VOICE).job.context_policy == "none"
+    refused = refusal(validator, voice=PLAIN_VOICE, context_policy="prompt_profile_only")
+    assert refused.code == "prompt_profile_context_unavailable"
+
+
+def test_artifacts_go_by_id_and_by_digest(validator: Validator) -> None:
+    """The first is the default; each is found by its id or by its weights' digest alone."""
+    first, second = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+
+    assert check(validator).artifact.digest == first
+    assert check(validator, artifact_id=second).artifact.digest == second
+    assert check(validator, artifact_id=f"{MODEL_ID}@{second}").job.artifact_id.endswith(second)
+
+
+def test_the_model_answers_to_its_aliases(validator: Validator) -> None:
+    """The configured name and its aliases are served, and the answer says which was asked for."""
+    assert [check(validator, model=name).model for name in ("tts-1", "csm")] == ["tts-1", "csm"]
+    assert refusal(validator, model="SESAME/csm-1b").code == "model_unavailable"
+
+
+def test_text_is_spoken_as_sent_but_composed(validator: Validator) -> None:
+    """Input is put into NFC and changed in nothing else."""
+    text = "  Cafe\u0301\t[1]<|end_of_text|> \u202eabc\r\n "
+
+    assert check(validator, input=text).job.input == text.replace("e\u0301", "\u00e9")
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "a\x1b", "a\x7f", "a\x85", "a\ud800", "\udc00"])
+def test_control_characters_and_surrogates_are_refused(validator: Validator, text: str) -> None:
+    """Every control character but tab, CR and LF, and every unpaired surrogate."""
+    assert refusal(validator, input=text).code == "invalid_input_text"
+
+
+@pytest.mark.parametrize("text", ["", " ", "\t\r\n", "\u00a0\u2003"])
+def test_blank_input_is_refused(validator: Validator, text: str) -> None:
+    """White space alone is nothing to say."""
+    assert refusal(validator, input=text).code == "empty_input"
+
+
+def test_a_text_longer_than_the_limit_after_composition_is_refused(validator: Validator) -> None:
+    """The limit counts characters before and after normalisation."""
+    assert refusal(validator, input="a" * 4097).code == "input_too_long"
+    assert refusal(validator, input="\ufb1d" * 2049).code == "input_too_long"
+
+
+@pytest.mark.parametrize(("length", "code"), [(25, None), (26, "input_exceeds_budget")])
+def test_a_text_must_be_speakable_in_its_length(
+    validator: Validator, length: int, code: str | None
+) -> None:
+    """Twenty-five characters a second are the most."""
+    values: dict[str, Any] = {"input": "a" * length, "max_audio_length_ms": 1000}
+
+    if code is None:
+        assert check(validator, **values).job.max_frames == 12
+    else:
+        assert refusal(validator, **values).code == code
+
+
+def test_the_prompt_must_leave_room_for_every_frame(validator: Validator) -> None:
+    """Prompt positions, counted from above, stay strictly below the window less the frames."""
+    frames = 15_000 // 80
+    room = MAX_SEQ_LEN - frames - PROMPT_FRAMES - 2 - len("[1]") - 1
+    wide = "\U0001f600" * (room // 4) + "a" * (room % 4)
+
+    assert check(validator, input=wide).job.max_frames == frames
+    assert refusal(validator, input=wide + "a").code == "context_overflow"
+    assert check(validator, input=wide + "a", context_policy="none").job.input == wide + "a"
+
+
+def test_greedy_is_one_candidate_or_no_heat(validator: Validator) -> None:
+    """temperature 0 and top_k 1 pass as they are; a huge top_k means all candidates."""
+    assert check(validator, psionic_csm={"temperature": -0.0}).job.temperature == 0.0
+    assert check(validator, psionic_csm={"top_k": 1}).job.top_k == 1
+    assert check(validator, psionic_csm={"top_k": 10**30}).job.top_k == 2048
+
+
+SHAPING: list[dict[str, Any]] = [
+    {"input": "Hello!"},
+    {"artifact_id": f"sha256:{'b' * 64}"},
+    {"voice": PLAIN_VOICE, "context_policy": "none"},
+    {"context_policy": "none"},
+    {"max_audio_length_ms": 800},
+    {"temperature": 0.8},
+    {"top_k": 49},
+    {"seed": 1},
+    {"cancellation_id": "turn"},
+]
+
+
+@pytest.mark.parametrize("values", SHAPING, ids=lambda values: "-".join(values))
+def test_the_fingerprint_covers_what_shapes_speech(
+    validator: Validator, values: dict[str, Any]
+) -> None:
+    """Another text, artifact, voice, length, sampling, context, seed or turn is another request."""
+    assert check(validator, **values).fingerprint != check(validator).fingerprint
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"timeout_ms": 500},
+        {"stream": True},
+        {"voice_turn_budget_ms": 5},
+        {"response_format": "pcm"},
+        {"model": "csm"},
+        {"temperature": 0.9},
+        {"seed": default_seed("generated")},
+    ],
+    ids=lambda values: "-".join(values),
+)
+def test_the_fingerprint_leaves_out_transport_and_time(
+    validator: Validator, values: dict[str, Any]
+) -> None:
+    """The same speech asked for in another way, or in more words, is the same request."""
+    assert check(validator, **values).fingerprint == check(validator).fingerprint
+
+
+def test_no_representation_shows_the_text(validator: Validator) -> None:
+    """A call that lands in a log or a traceback says nothing of what it is to say."""
+    call = check(validator, input="a secret")
+
+    assert "secret" not in repr(call)
+    assert "secret" not in repr(replace(call, model="m"))
