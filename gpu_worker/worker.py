@@ -44,6 +44,7 @@ IDLE_WAIT_S: Final = 0.25
 BUSY_WAIT_S: Final = 0.05
 NEWCOMER_WAIT_S: Final = 0.02
 """How long it waits for the engine while lanes are busy: without and with a lane free."""
+STEPS_PER_TURN: Final = 16
 CLOSE_S: Final = 5.0
 
 log = structlog.get_logger()
@@ -173,12 +174,14 @@ class Worker:
         return 0.0 if self._has_room() and self._link.due else BUSY_WAIT_S
 
     def _hear_engine(self, patience_s: float) -> None:
-        """Take in all that the engine made since the last turn."""
-        events = self._runtime.poll(patience_s)
-        while events:
+        """Take in what the engine made; several steps of it if this thread is late."""
+        for _ in range(STEPS_PER_TURN):
+            events = self._runtime.poll(patience_s)
+            if not events:
+                return
             for event in events:
                 self._hear(event)
-            events = self._runtime.poll(0.0)
+            patience_s = 0.0
 
     def _hear(self, event: Event) -> None:
         lease = self._books.find(event.key)
@@ -232,8 +235,8 @@ class Worker:
             self._reaping = Countdown(self._settings.queue.reap_interval_ms)
 
     def _has_room(self) -> bool:
-        """Whether a job may be taken: never before the worker has said that it is ready."""
-        if self._drain is not None or self._said != READY:
+        """Whether a job may be taken: only while the worker says of itself that it is ready."""
+        if self._said != READY:
             return False
         is_shared = not any(lane.is_solo for lane in self._lanes.values())
         return is_shared and len(self._lanes) < self._runtime.facts.lanes

@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 SEED = 7
 FRAMES = 80
 START_S = 30.0
+TEXT = "Hello there, how are you?"
 LONG_TEXT = "The quick brown fox jumps over the lazy dog. " * 20
 """Long enough that its prefill can be met."""
 
@@ -38,7 +39,8 @@ LONG_TEXT = "The quick brown fox jumps over the lazy dog. " * 20
 class Crew:
     """Worker processes of one deployment, and what a test needs to see of them."""
 
-    def __init__(self, server: RedisServer, artifact: Artifact) -> None:
+    def __init__(self, server: RedisServer, artifact: Artifact, log: Path) -> None:
+        self.log = log
         self.env = {
             "REDIS_URL": server.url,
             "PSIONIC_CSM_ARTIFACTS": str(artifact.directory),
@@ -59,12 +61,13 @@ class Crew:
 
     def hire(self, **env: str) -> subprocess.Popen[bytes]:
         """Start one more worker."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "gpu_worker"],
-            env={**os.environ, **self.env, **env},
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-        )
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "gpu_worker"],
+                env={**os.environ, **self.env, **env},
+                cwd=ROOT,
+                stdout=log,
+            )
         self.processes[process.pid] = process
         return process
 
@@ -120,7 +123,7 @@ class Caller:
         options: dict[str, Any] = {
             "request_id": f"{id(self)}-{self._asked}",
             "cancellation_id": None,
-            "input": "Hello there, how are you?",
+            "input": TEXT,
             "artifact_id": self._crew.artifact.artifact_id,
             "voice_profile_id": self._crew.artifact.voices.profiles[0].profile_id,
             "speaker": 0,
@@ -184,7 +187,7 @@ def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
     artifact = build_demo(tmp_path_factory.mktemp("artifact") / "tiny", "tiny")
     server = RedisServer(binary, tmp_path_factory.mktemp("redis"))
     server.start()
-    crew = Crew(server, artifact)
+    crew = Crew(server, artifact, tmp_path_factory.mktemp("logs") / "workers.jsonl")
     yield crew
     crew.dismiss()
     server.stop(kill=True)
@@ -302,6 +305,21 @@ async def test_a_worker_drained_in_mid_speech(crew: Crew, caller: Caller) -> Non
     assert answer.worker_id == worker_id
     assert worker_id not in crew.documents()
     assert not crew.redis.exists(f"rq:worker:{worker_id}")
+
+
+async def test_the_log_has_a_line_per_end_and_no_text(crew: Crew, caller: Caller) -> None:
+    """Each end is one line with ids, codes, counts and times; what was said is in none."""
+    job_id = await caller.ask(max_frames=5)
+    await caller.answer(job_id)
+    await until(lambda: job_id in crew.log.read_text())
+
+    log = crew.log.read_text()
+    ends = [line for line in map(json.loads, log.splitlines()) if line["event"] == "job_ended"]
+    (end,) = [line for line in ends if line["job"] == job_id]
+    assert TEXT not in log
+    assert (end["finish_reason"], end["frames"], end["attempt"]) == ("length", 5, 1)
+    assert end["queue_wait_ms"] < 1000
+    assert 0 < end["first_audio_ms"] <= end["total_ms"]
 
 
 async def test_a_worker_without_its_artifact(crew: Crew, tmp_path: Path) -> None:

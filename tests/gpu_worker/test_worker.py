@@ -36,6 +36,7 @@ SEED = 7
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle turn looks round soon."""
     monkeypatch.setattr("gpu_worker.worker.IDLE_WAIT_S", 0.01)
+    monkeypatch.setattr("gpu_worker.intake.HOLD_MS", 0.0)
 
 
 def on_stage(books: Deployment, lanes: int = 2, **changes: Any) -> Stage:
@@ -367,6 +368,7 @@ async def test_a_suspect_job_runs_alone(books: Deployment) -> None:
 
     stage.turn(5)
     beside_the_neighbour = (books.state(suspect), books.state(third))
+    left_to_others = set(books.listed())
     stage.runtime.end(neighbour)
     _, alone = take(stage, 2)
     stage.turn(5)
@@ -375,6 +377,7 @@ async def test_a_suspect_job_runs_alone(books: Deployment) -> None:
     take(stage, 3)
 
     assert beside_the_neighbour == ("waiting", "waiting")
+    assert left_to_others == {suspect, third}
     assert beside_the_suspect == ("running", "waiting")
     assert books.state(third) == "running"
 

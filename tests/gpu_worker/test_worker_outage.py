@@ -157,6 +157,31 @@ async def test_a_cancel_made_during_the_outage_is_obeyed(
     assert books.field(job_id, "finish_reason") == "cancelled"
 
 
+async def test_a_cancel_stops_the_lane_though_its_end_is_put_off(
+    books: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When Redis goes away between a cancel and its end, nothing that comes after is posted."""
+    stage, job_id, key = await speaking(books)
+    end, failures = WorkQueue.end, [RedisConnectionError("refused")]
+
+    def failing(self: WorkQueue, *args: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return end(self, *args)
+
+    monkeypatch.setattr(WorkQueue, "end", failing)
+    await books.cancellation.cancel("p", "request", "r1")
+    stage.runtime.step(key)
+    stage.turn()
+    stopped, state = list(stage.runtime.stopped), books.state(job_id)
+    stage.runtime.step(key)
+    stage.turn_until(lambda: books.state(job_id) == "ended")
+
+    assert (stopped, state) == ([key], "running")
+    assert stage.runtime.stopped == [key]
+    assert stream_of(books, job_id) == ["claimed", record_of(SEED, 0), "end"]
+
+
 async def test_another_redis_behind_the_name(
     books: Deployment, fake_server: fakeredis.FakeServer
 ) -> None:
