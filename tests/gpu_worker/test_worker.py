@@ -10,7 +10,8 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from rq import Queue
 
-from gpu_worker.lanes import Generation
+from gpu_worker.lanes import Frame, Generation
+from gpu_worker.leases import Lease
 from scheduler.carrier import MsgpackSerializer
 from scheduler.queue import LanePost, WorkQueue
 from shared.messages import End, Terminal
@@ -459,6 +460,20 @@ async def test_a_lost_reply_to_a_claim_is_found_again(
 
     assert [claimed(reply).execution for reply in replies[:2]] == [key, key]
     assert books.field(job_id, "attempt") == "1"
+
+
+async def test_nothing_is_taken_after_the_end(fake_books: Deployment) -> None:
+    """What the engine still makes of a job that was cancelled is not kept for posting."""
+    work = fake_books.worker()
+    await admit(fake_books)
+    lease = Lease(claimed(work.claim("x" * 32)), worker_stage.facts())
+
+    lease.cancel()
+    lease.take(Frame(lease.execution, 0, codes_of(SEED, 0), bytes(3840)))
+
+    assert not lease.unposted
+    assert lease.outcome is not None
+    assert lease.outcome.finish_reason == "cancelled"
 
 
 def lapse(books: Deployment) -> None:
