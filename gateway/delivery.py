@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import Send
+from starlette.types import Message, Send
 
 from gateway.envelope import error_body, error_response
 from gateway.facts import Facts
@@ -50,13 +50,14 @@ class Line:
     async def begin(self, content_type: str, headers: Mapping[str, str]) -> None:
         raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         raw.append((b"content-type", content_type.encode()))
-        await self._bounded({"type": "http.response.start", "status": 200, "headers": raw})
+        await self.send({"type": "http.response.start", "status": 200, "headers": raw})
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
         if data or not more:
-            await self._bounded({"type": "http.response.body", "body": data, "more_body": more})
+            await self.send({"type": "http.response.body", "body": data, "more_body": more})
 
-    async def _bounded(self, message: dict[str, Any]) -> None:
+    async def send(self, message: Message) -> None:
+        """Raises ClientDisconnect when the client takes nothing any more."""
         try:
             async with asyncio.timeout(SEND_STALL_S):
                 await self._send(message)
@@ -76,23 +77,24 @@ class Delivery:
         self, call: SpeechCall, principal: str, arrived_ms: float, send: Send, entry: Entry
     ) -> None:
         """Raises ClientDisconnect when the client stalls."""
+        line = Line(send)
         try:
             async with self._speech.take(call, principal, arrived_ms) as take:
                 entry["job"] = take.job_id
                 if call.transport.stream_format is None:
-                    await self._one_shot(take, send, entry)
+                    await self._one_shot(take, line, entry)
                 else:
-                    await self._stream(take, call.transport.stream_format, send, entry)
+                    await self._stream(take, call.transport.stream_format, line, entry)
         except SpeechError as error:
-            await self._refuse(call, error, {}, send, entry)
+            await self._refuse(call, error, {}, line, entry)
 
-    async def _one_shot(self, take: Take, send: Send, entry: Entry) -> None:
+    async def _one_shot(self, take: Take, line: Line, entry: Entry) -> None:
         try:
             response = await self._whole(take, entry)
         except SpeechError as error:
-            await self._refuse(take.call, error, _marks(take), send, entry)
+            await self._refuse(take.call, error, _marks(take), line, entry)
         else:
-            await response({"type": "http"}, _no_receive, send)
+            await response({"type": "http"}, _no_receive, line.send)
 
     async def _whole(self, take: Take, entry: Entry) -> Response:
         intake, pieces = Intake(), []
@@ -115,13 +117,13 @@ class Delivery:
             transport.whole(b"".join(pieces)), headers=headers, media_type=transport.audio_type
         )
 
-    async def _stream(self, take: Take, stream_format: str, send: Send, entry: Entry) -> None:
+    async def _stream(self, take: Take, stream_format: str, line: Line, entry: Entry) -> None:
         framing = framing_for(take.call.transport)
-        player = Player(take, framing, Line(send))
+        player = Player(take, framing, line)
         try:
             event = await player.first()
         except SpeechError as error:
-            await self._refuse(take.call, error, _marks(take), send, entry)
+            await self._refuse(take.call, error, _marks(take), line, entry)
             return
         worker_id = take.claimed.worker_id if take.claimed else None
         player.served = await self._facts.served(take.call.artifact, worker_id)
@@ -130,7 +132,7 @@ class Delivery:
             **stream_headers(stream_format),
             **_marks(take),
         }
-        await player.line.begin(framing.content_type, headers)
+        await line.begin(framing.content_type, headers)
         failure = await player.play(event)
         if failure is not None:
             entry["code"] = failure.code
@@ -147,7 +149,7 @@ class Delivery:
         call: SpeechCall,
         error: SpeechError,
         marks: Mapping[str, str],
-        send: Send,
+        line: Line,
         entry: Entry,
     ) -> None:
         entry["code"] = error.code
@@ -159,7 +161,7 @@ class Delivery:
             rollback_target=call.artifact.manifest.rollback_target,
             headers={**self._execution(call, served, self._settings.runtime_image_ref), **marks},
         )
-        await response({"type": "http"}, _no_receive, send)
+        await response({"type": "http"}, _no_receive, line.send)
 
 
 class Player:

@@ -14,7 +14,7 @@ BUDGET_EXCEEDED = "x-psionic-csm-voice-turn-budget-exceeded"
 def execution_headers(call: SpeechCall, served: Served, runtime_image_ref: str) -> dict[str, str]:
     """On every answer to a request that got past validation."""
     headers = {
-        "x-psionic-model-id": call.model,
+        "x-psionic-model-id": printable(call.model),
         REQUEST_ID_HEADER: call.job.request_id,
         "x-psionic-timeout-ms": str(call.timeout_ms),
         **call.artifact.headers(call.profile, runtime_image_ref),

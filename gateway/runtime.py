@@ -74,8 +74,8 @@ def served(runtime: Document) -> Served:
 
 
 def served_by(worker: Document) -> Served:
-    """What one worker serves."""
-    return served(_described(worker, str(worker.get("state", UNAVAILABLE))))
+    """What a worker that speaks serves, also while it drains."""
+    return served(_described(worker, READY))
 
 
 def refusal_code(workers: Sequence[Document]) -> str:

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from gateway.schema import SpeechRequest, parse
 from gateway.validation import SpeechCall, Validator, default_seed
@@ -247,3 +250,51 @@ def test_no_representation_shows_the_text(validator: Validator) -> None:
 
     assert "secret" not in repr(call)
     assert "secret" not in repr(replace(call, model="m"))
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["audio", "sse", "wav", "pcm", "none", VOICE, "a" * 129]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=3,
+)
+OPTIONS = st.dictionaries(
+    st.sampled_from(["temperature", "top_k", "max_audio_length_ms", "context_policy", "x"]), VALUES
+)
+BODIES = st.fixed_dictionaries(
+    {"input": st.text(max_size=40) | VALUES},
+    optional={
+        **{name: VALUES for name in SpeechRequest.model_fields if name != "input"},
+        "psionic_csm": OPTIONS,
+    },
+)
+
+
+@hypothesis_settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(BODIES)
+def test_any_body_is_a_call_or_a_refusal(validator: Validator, body: dict[str, Any]) -> None:
+    """Whatever is sent, it is either admissible within every bound or refused by a code."""
+    call = judged(validator, body)
+    if isinstance(call, SpeechError):
+        assert 400 <= call.status < 500 or call.code == "prompt_profile_context_unavailable"
+        return
+    job = call.job
+    assert 1 <= job.max_frames <= 250
+    assert 0.0 <= job.temperature <= 2.0
+    assert 1 <= job.top_k <= 2048
+    assert 0 <= job.seed < 2**53
+    assert 1 <= call.timeout_ms <= 30_000
+    assert job.to_bytes()
+
+
+def judged(validator: Validator, body: dict[str, Any]) -> SpeechCall | SpeechError:
+    try:
+        return validator.check(parse(SpeechRequest, body), "generated")
+    except SpeechError as refused:
+        return refused
