@@ -192,6 +192,19 @@ def smoke(url: Url = DEFAULT_URL, api_key: ApiKey = None) -> None:
     command.run(url, api_key=_key(api_key))
 
 
+@app.command("worker-alive", hidden=True)
+def worker_alive() -> None:
+    """Succeed if a worker of this host has a heartbeat: a probe for containers."""
+    from cli import alive
+    from shared import settings
+
+    try:
+        queue = settings.QueueSettings.from_env()
+    except settings.SettingsError as error:
+        raise CommandFailed(NOT_STARTED, str(error)) from error
+    alive.run(queue)
+
+
 @artifacts_app.command("build-demo")
 def build_demo(
     directory: Annotated[

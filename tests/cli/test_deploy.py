@@ -1,0 +1,249 @@
+"""Container files and set-up, as far as they can be checked without an engine to run them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from cli.alive import run as check_alive
+from cli.exits import CommandFailed
+from shared.keys import Keys
+from shared.settings import QueueSettings
+from tests.conftest import RedisServer, free_port
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DOCKERFILES = ("Dockerfile.gateway", "Dockerfile.worker")
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(
+        (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    )
+    return document
+
+
+def test_services_run_modules_that_exist(compose: dict[str, Any]) -> None:
+    """Each service of ours starts a module with a main program, or our command."""
+    started = {
+        name: service["command"]
+        for name, service in compose["services"].items()
+        if service["image"].startswith("psionic-csm-")
+    }
+
+    assert {"gateway", "scheduler", "worker"} <= set(started)
+    for command in started.values():
+        if command[0] == "python":
+            assert command[1] == "-m"
+            assert (ROOT / command[2] / "__main__.py").exists()
+        else:
+            assert command[0] == "psionic-csm"
+
+
+def test_services_are_given_only_settings_that_are_read(compose: dict[str, Any]) -> None:
+    """A variable that no process reads is a mistake that nobody would notice."""
+    source = "".join(
+        path.read_text(encoding="utf-8")
+        for package in ("shared", "gateway", "gpu_worker", "scheduler")
+        for path in (ROOT / package).rglob("*.py")
+    )
+    given = {
+        name for service in compose["services"].values() for name in service.get("environment", {})
+    }
+
+    assert {name for name in given if f'"{name}"' not in source} == set()
+
+
+def test_redis_keeps_jobs_over_a_restart(compose: dict[str, Any]) -> None:
+    """The append-only file is on, nothing is evicted, and the data outlives the container."""
+    redis = compose["services"]["redis"]
+
+    assert redis["command"][1:3] == ["--appendonly", "yes"]
+    assert "noeviction" in redis["command"]
+    assert redis["volumes"] == ["redis:/data"]
+
+
+def test_the_gpu_is_behind_a_profile(compose: dict[str, Any]) -> None:
+    """Without the profile no GPU is asked for; with it the worker must serve CUDA or refuse."""
+    services = compose["services"]
+    reserving = [name for name, service in services.items() if "deploy" in service]
+
+    assert reserving == ["worker-cuda"]
+    assert services["worker-cuda"]["profiles"] == ["cuda"]
+    assert services["worker-cuda"]["environment"]["PSIONIC_CSM_BACKEND"] == "cuda"
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_images_run_as_somebody_and_copy_what_exists(name: str) -> None:
+    """No image runs as root, and every file that is copied from here is there."""
+    text = (ROOT / "deploy" / name).read_text(encoding="utf-8")
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
+
+    assert text.rindex("\nUSER psionic") > text.rindex("\nFROM")
+    assert "HEALTHCHECK" in text
+    assert all((ROOT / path).exists() for line in copied for path in line.split())
+
+
+def test_only_the_worker_s_image_has_torch() -> None:
+    """The gateway's image installs no extra."""
+    gateway, worker = ((ROOT / "deploy" / name).read_text(encoding="utf-8") for name in DOCKERFILES)
+
+    assert re.search(r"pip install --no-cache-dir \.$", gateway, re.MULTILINE)
+    assert "'.[worker]'" in worker
+
+
+@pytest.mark.redis
+def test_the_probe_finds_the_host_s_worker(redis_server: RedisServer) -> None:
+    """A heartbeat of this host passes, one of another host or none at all does not."""
+    settings = QueueSettings.from_env({"REDIS_URL": redis_server.url})
+    keys = Keys(settings.namespace)
+    with pytest.raises(CommandFailed):
+        check_alive(settings, "here")
+    with redis_server.client() as client:
+        client.zadd(keys.workers, {"w": 1})
+        client.set(keys.worker("w"), '{"host": "here"}')
+
+    check_alive(settings, "here")
+    with pytest.raises(CommandFailed):
+        check_alive(settings, "there")
+
+
+def test_the_probe_blames_no_worker_for_an_absent_redis() -> None:
+    """While Redis is away the probe passes: restarting workers would not help."""
+    check_alive(QueueSettings.from_env({"REDIS_URL": f"redis://127.0.0.1:{free_port()}/0"}))
+
+
+# The set-up: make and deploy/environment.py.
+
+make = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    """A stand-in for a ready environment, whose Python prints what it is asked to run."""
+    directory = tmp_path / "venv"
+    (directory / "bin").mkdir(parents=True)
+    python = directory / "bin" / "python"
+    python.write_text('#!/bin/sh\nfor each in "$@"; do printf "%s\\n" "<$each>"; done\n')
+    python.chmod(0o755)
+    for stamp in (".ready-speak", ".ready-dev"):
+        (directory / stamp).touch()
+    return directory
+
+
+def run_make(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["make", "--no-print-directory", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@make
+@pytest.mark.parametrize(
+    "text", ["Hello.", 'It\'s $5, "net"', "a `b` $(c) \\ ; & | > #", "--url", "$HOME $$"]
+)
+def test_make_passes_a_text_as_typed(venv: Path, text: str) -> None:
+    """What is between the quotes at the prompt is what the command gets."""
+    done = run_make("speak", f"VENV={venv}", f"TEXT={text}", "OUT=my file.wav")
+
+    assert done.stdout.splitlines() == [
+        *("<-m>", "<cli>", "<speak>", "<--output>", "<my file.wav>", "<-->", f"<{text}>")
+    ]
+
+
+@make
+def test_make_speaks_something_by_default(venv: Path) -> None:
+    """Without a text there is one, and the file is speech.wav."""
+    said = run_make("speak", f"VENV={venv}").stdout.splitlines()
+
+    assert "<speech.wav>" in said
+    assert len(said[-1]) > 10
+
+
+@make
+def test_a_failed_set_up_leaves_no_stamp(tmp_path: Path) -> None:
+    """When set-up fails, make says so, and the next run tries again."""
+    venv = tmp_path / "venv"
+    python = tmp_path / "python3"
+    python.write_text('#!/bin/sh\ncase "$1" in -c) exit 0;; esac\necho "no luck" >&2; exit 1\n')
+    python.chmod(0o755)
+    venv.mkdir()
+
+    done = run_make("speak", f"VENV={venv}", f"PYTHON={python}")
+
+    assert done.returncode != 0
+    assert "no luck" in done.stderr
+    assert list(venv.iterdir()) == []
+
+
+@make
+def test_no_python_at_all_says_which_is_needed(tmp_path: Path) -> None:
+    """A machine whose Python is too old, or that has none, is told what to install."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("sh", "touch"):
+        (tools / tool).symlink_to(shutil.which(tool) or tool)
+    program = shutil.which("make") or "make"
+    done = subprocess.run(
+        [program, "speak", f"VENV={tmp_path / 'venv'}"],
+        cwd=ROOT,
+        env={"PATH": str(tools)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode != 0
+    assert "Python 3.11, 3.12 or 3.13 is needed" in done.stderr
+
+
+def environment_module() -> Any:
+    spec = importlib.util.spec_from_file_location(
+        "deploy_environment", ROOT / "deploy" / "environment.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_an_environment_that_works_is_kept() -> None:
+    """An existing environment with pip and a fitting Python is used as it is."""
+    prefix = Path(sys.executable).parent.parent
+
+    assert environment_module().ensure_venv(prefix) == prefix / "bin" / "python"
+
+
+def test_a_python_without_ensurepip_is_told_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian packages venv apart: the failure names the package."""
+    module = environment_module()
+    monkeypatch.setitem(sys.modules, "ensurepip", None)
+
+    with pytest.raises(module.SetupFailed, match=r"apt install python3\.\d+-venv"):
+        module.ensure_venv(tmp_path / "venv")
+
+
+def test_big_downloads_are_told() -> None:
+    """Pip's output becomes a line for what takes long, and none for the rest."""
+    progress = environment_module().progress
+
+    big = "  Downloading https://host/torch-2.9.1-cp311-none-any.whl (899.8 MB)"
+    assert list(progress(big)) == ["  downloading torch 2.9.1 (899.8 MB)"]
+    assert list(progress("  Downloading rq-3.0-py3-none-any.whl (90 kB)")) == []
+    assert list(progress("Installing collected packages: a, b, c")) == ["  unpacking 3 packages"]

@@ -1,0 +1,155 @@
+"""The documents against the code: what they name exists, and what exists is named."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from gateway.routes import Endpoints, speech_routes
+from gateway.schema import Options, SpeechRequest
+from shared.errors import CODES
+from shared.settings import GatewaySettings, QueueSettings, SchedulerSettings, WorkerSettings
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DOCS = ROOT / "docs"
+PACKAGES = ("gateway", "gpu_worker", "scheduler", "shared")
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+OUTSIDE_SETTINGS = {"PSIONIC_CSM_API_KEY", "PSIONIC_CSM_CACHE", "HF_HOME"}
+"""Variables that are read elsewhere than in shared/settings.py."""
+
+
+def read(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of every line of a Markdown table."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def quoted(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def modules() -> set[str]:
+    """Every module of the service that holds something."""
+    found = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    return {str(path.relative_to(ROOT)) for path in found if path.name not in ("__init__.py",)} | {
+        str(path.relative_to(ROOT)) for path in (ROOT / "scheduler" / "lua").glob("*.lua")
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_and_links_lead_somewhere(page: Path) -> None:
+    """Every path of the repository that a page names, and every relative link, exists."""
+    text = page.read_text(encoding="utf-8")
+    paths = re.findall(
+        r"`((?:cli|gateway|gpu_worker|scheduler|shared|deploy|docs|tests)/[\w./-]*)`", text
+    )
+    links = re.findall(r"\]\((?!https?://|#)([^)#]+)", text)
+
+    missing = [path for path in paths if not (ROOT / path).exists()]
+    missing += [link for link in links if not (page.parent / link).exists()]
+    assert missing == []
+
+
+def test_every_module_of_the_service_is_on_a_request_s_way() -> None:
+    """A new module has its line in the architecture, so that the page stays whole."""
+    named = set(re.findall(r"`([\w./]+\.(?:py|lua))`", read("architecture.md")))
+
+    assert modules() - named == set()
+
+
+def test_every_setting_is_documented() -> None:
+    """The tables hold exactly the variables that the settings read, and a few read elsewhere."""
+    source = (ROOT / "shared" / "settings.py").read_text(encoding="utf-8")
+    read_by_code = set(re.findall(r'"((?:PSIONIC_CSM_[A-Z_]+)|REDIS_URL)"', source))
+
+    documented = [quoted(cells[0])[0] for cells in rows(read("operating.md")) if is_setting(cells)]
+
+    assert set(documented) == read_by_code | OUTSIDE_SETTINGS
+    assert len(documented) == len(set(documented))
+
+
+def is_setting(cells: list[str]) -> bool:
+    return bool(re.fullmatch(r"`[A-Z][A-Z_]+`", cells[0]))
+
+
+def test_documented_defaults_are_the_real_ones() -> None:
+    """Where a setting has a field of its own name, its documented default is that field's."""
+    queue = QueueSettings.from_env({})
+    values: dict[str, Any] = {}
+    for settings in (
+        queue,
+        GatewaySettings.from_env({}),
+        WorkerSettings.from_env({}),
+        SchedulerSettings.from_env({}),
+    ):
+        values |= {name: getattr(settings, name) for name in settings.__dataclass_fields__}
+    checked = 0
+    for cells in rows(read("operating.md")):
+        if is_setting(cells) and (stated := re.findall(r"`([^`]+)`$", cells[1])):
+            value = values.get(quoted(cells[0])[0].removeprefix("PSIONIC_CSM_").lower())
+            if isinstance(value, int | str):
+                assert stated == [str(value)], cells[0]
+                checked += 1
+    assert checked > 20
+
+
+def test_every_code_is_in_the_contract() -> None:
+    """The table of codes holds each with its status, type and verdict on retries."""
+    documented = {
+        code: (int(cells[0]), quoted(cells[1])[0], cells[2] == "yes")
+        for cells in rows(read("contract.md"))
+        if re.fullmatch(r"\d{3}", cells[0])
+        for code in quoted(cells[3])
+    }
+
+    assert documented == {
+        code: (spec.status, spec.type, spec.retryable) for code, spec in CODES.items()
+    }
+
+
+def test_every_route_is_in_the_contract() -> None:
+    """The table of routes holds exactly those that the gateway serves."""
+    anything = cast(Any, lambda _: None)
+    endpoints = Endpoints(anything, anything, anything)
+    routes = speech_routes(anything, anything, endpoints, anything, anything)
+    served = {cast(Any, route).path for route in routes}
+
+    documented = {
+        found[2]
+        for cells in rows(read("contract.md"))
+        if (found := re.match(r"`(GET|POST) ([^`]+)`", cells[0]))
+    }
+
+    assert documented == served
+
+
+def test_every_request_field_is_in_the_contract() -> None:
+    """The table of fields holds exactly those of the request, and tells which may be nested."""
+    text = read("contract.md")
+    section = text[text.index("## Request") : text.index("## Answer")]
+
+    documented = [quoted(cells[0])[0] for cells in rows(section) if quoted(cells[0])]
+
+    assert set(documented) == set(SpeechRequest.model_fields)
+    nested = documented[documented.index("psionic_csm") - len(Options.model_fields) :]
+    assert set(nested) - {"psionic_csm"} == set(Options.model_fields)
+
+
+def test_the_readme_is_one_screen() -> None:
+    """Whoever opens the project sees all of its first page."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 70
+
+
+def test_the_readme_is_honest_about_the_demo() -> None:
+    """Nobody may learn from their ears alone that the demo speaks noise."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert "noise" in text
+    assert "has not yet been shown on a GPU" in text
