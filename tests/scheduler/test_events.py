@@ -236,8 +236,7 @@ async def test_a_gateway_that_was_silent_too_long_answers_its_callers(real: Depl
     real.listeners.start()
 
     with pytest.raises(SpeechError, match="queue_unavailable"):
-        while True:
-            await asyncio.wait_for(caller.next_event(), 5)
+        await heard(caller)
     await caller.leave()
     await real.listeners.close()
     await real.reader.close()
