@@ -71,7 +71,7 @@ class Carrier:
         """Enqueue an id. Doing it twice is harmless: the claim decides."""
         self._queue.enqueue_job(self._record(job_id), at_front=at_front)
 
-    def pull(self, timeout_s: int | None) -> str | None:
+    def pull(self, timeout_s: float | None) -> str | None:
         """The next id, or None. ``timeout_s`` None returns at once, else it blocks that long.
 
         A record that doesn't name our function, or can't be read, is refused, counted and dropped.
