@@ -91,17 +91,28 @@ def build_here(directory: Path) -> Artifact:
 
 
 def build_in_subprocess(directory: Path, environment: Mapping[str, str] = os.environ) -> None:
-    """Builds the demo and leaves this process without torch."""
-    done = subprocess.run(
+    """Builds the demo and leaves this process without torch.
+
+    If this process is interrupted, the other gets time to remove what it has begun.
+    """
+    builder = subprocess.Popen(
         [sys.executable, "-m", "cli", "artifacts", "build-demo", "--directory", str(directory)],
-        env=dict(environment),
+        env={**environment, "PYTHONSAFEPATH": "1"},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        check=False,
+        errors="replace",
+        process_group=0,
     )
-    if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
+    with builder:
+        try:
+            said, _ = builder.communicate()
+        except BaseException:
+            builder.terminate()
+            raise
+    if builder.returncode != 0:
+        lines = said.strip().splitlines() or ["it said nothing"]
         raise CommandFailed(
             NOT_STARTED, "the demo artifact could not be built", details=tuple(lines[-5:])
         )

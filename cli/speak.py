@@ -81,7 +81,7 @@ def run(wish: Wish, environment: Mapping[str, str] = os.environ) -> None:
         else:
             with signals.raising(), GatewayClient(wish.url, api_key=wish.api_key) as client:
                 answer = _ask(client, wish, activity)
-    _write(wish.output, answer.wav)
+    write(wish.output, answer.wav)
     _report(wish, answer, time.monotonic() - began)
 
 
@@ -156,19 +156,24 @@ def _rows(wish: Wish, answer: Spoken, took_s: float) -> list[tuple[str, str | No
 
 def _check_writable(output: Path) -> None:
     """Finds out before anything is started that the file could not be written after it."""
-    folder = output.parent
+    folder = output.resolve().parent
     if output.is_dir():
         raise CommandFailed(USAGE, f"{output} is a folder", hint="name a file: -o speech.wav")
     if not folder.is_dir():
         raise CommandFailed(USAGE, f"there is no folder {folder} to write {output.name} into")
-    if not os.access(folder, os.W_OK):
-        raise CommandFailed(USAGE, f"the folder {folder} can't be written to")
+    target = output if output.exists() and not output.is_file() else folder
+    if not os.access(target, os.W_OK):
+        raise CommandFailed(USAGE, f"{target} can't be written to")
 
 
-def _write(output: Path, wav: bytes) -> None:
-    """The whole file or none of it."""
+def write(output: Path, wav: bytes) -> None:
+    """The whole file or none of it; what is no file, such as a pipe, is written to as it is."""
+    output = output.resolve()
     part: Path | None = None
     try:
+        if output.exists() and not output.is_file():
+            output.write_bytes(wav)
+            return
         with tempfile.NamedTemporaryFile(
             dir=output.parent, prefix=f".{output.name}.", delete=False
         ) as file:

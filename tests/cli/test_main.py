@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,22 @@ def test_a_file_that_can_t_be_written_is_told_first(
     """Nothing is started for an answer that could not be kept."""
     assert main.run(["speak", "hi", "-o", output]) == USAGE
     assert "error: " in capsys.readouterr().err
+
+
+def test_an_answer_goes_where_the_name_leads(tmp_path: Path) -> None:
+    """A link keeps pointing at its file, a pipe stays a pipe, and no half file is left."""
+    file, link, pipe = tmp_path / "file.wav", tmp_path / "link.wav", tmp_path / "pipe.wav"
+    link.symlink_to(file)
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+
+    speak.write(link, b"abc")
+    speak.write(pipe, b"def")
+
+    assert (link.is_symlink(), file.read_bytes()) == (True, b"abc")
+    assert (pipe.is_fifo(), os.read(reader, 10)) == (True, b"def")
+    assert {path.name for path in tmp_path.iterdir()} == {"file.wav", "link.wav", "pipe.wav"}
+    os.close(reader)
 
 
 def test_an_absent_gateway_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
