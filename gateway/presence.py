@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive
+from starlette.types import Message, Receive, Send
 
 
-async def while_present(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Await ``work``; when the client disconnects first, cancel it and raise ClientDisconnect.
+class Presence:
+    """One client, whose request's body has been read: what it sends next is its disconnect.
 
-    The body must have been read: what ``receive`` gives next is the disconnect.
+    A server also tells a disconnect when the answer is complete; that one is no news.
     """
-    working = asyncio.create_task(work, name="request")
-    watching = asyncio.create_task(_until_gone(receive), name="presence")
-    try:
-        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
-        finished = working.done()
-    finally:
-        watching.cancel()
-        working.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
-    if not finished:
-        raise ClientDisconnect
-    working.result()
 
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._answered = False
 
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    async def run(self, work: Callable[[Send], Awaitable[None]]) -> None:
+        """Await ``work(send)``; when the client leaves before its answer is complete, cancel that
+        and raise ClientDisconnect.
+        """
+        working = asyncio.ensure_future(work(self._watched_send))
+        watching = asyncio.create_task(self._until_gone(), name="presence")
+        waiting: set[asyncio.Future[Any]] = {working, watching}
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done() and self._answered:
+                await asyncio.wait({working})
+            finished = working.done()
+        finally:
+            watching.cancel()
+            working.cancel()
+            await asyncio.gather(working, watching, return_exceptions=True)
+        if not finished:
+            raise ClientDisconnect
+        working.result()
+
+    async def _watched_send(self, message: Message) -> None:
+        await self._send(message)
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            self._answered = True
+
+    async def _until_gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass

@@ -17,7 +17,7 @@ from gateway.delivery import Delivery
 from gateway.documents import Documents
 from gateway.envelope import REQUEST_ID_HEADER, error_response
 from gateway.facts import Facts
-from gateway.presence import while_present
+from gateway.presence import Presence
 from gateway.results import ResultReader
 from gateway.schema import (
     CancellationRequest,
@@ -82,8 +82,12 @@ class SpeechEndpoint:
             await response(scope, receive, send)
             return
         entry.update(request_id=call.job.request_id, cancellation_id=call.job.cancellation_id)
-        answer = self._delivery.answer(call, scope[PRINCIPAL], arrived_ms, send, entry)
-        await while_present(receive, answer)
+        principal = scope[PRINCIPAL]
+
+        async def answer(send: Send) -> None:
+            await self._delivery.answer(call, principal, arrived_ms, send, entry)
+
+        await Presence(receive, send).run(answer)
 
     def _check(self, values: dict[str, Any], fallback_id: str) -> SpeechCall:
         request = parse(SpeechRequest, values)

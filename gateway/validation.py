@@ -9,14 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import unicodedata
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
 
 from gateway.formats import Transport, choose_transport
 from gateway.schema import (
-    MAX_INPUT_CHARACTERS,
     MAX_SEED,
     MAX_TEMPERATURE,
     MIN_AUDIO_LENGTH_MS,
@@ -24,6 +22,7 @@ from gateway.schema import (
     SpeechRequest,
     VoiceReference,
 )
+from gateway.text import spoken_text
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, ArtifactRegistry
 from shared.governance.voices import VoiceProfile
@@ -189,38 +188,6 @@ def check_id(value: str, param: str) -> None:
         raise SpeechError(
             f"invalid_{param}", f"{param} takes 1 to 128 of A-Z a-z 0-9 . _ : -", param=param
         )
-
-
-def spoken_text(text: str) -> str:
-    """The input in NFC, otherwise as sent.
-
-    Raises SpeechError: ``empty_input``, ``invalid_input_text``, ``input_too_long``.
-    """
-    if not text.strip():
-        raise SpeechError("empty_input", "input is blank", param="input")
-    if len(text) > MAX_INPUT_CHARACTERS:
-        raise _too_long()
-    if any(_is_refused(character) for character in text):
-        raise SpeechError(
-            "invalid_input_text",
-            "input has control characters other than tab, carriage return and line feed, "
-            "or unpaired surrogates",
-            param="input",
-        )
-    normal = unicodedata.normalize("NFC", text)
-    if len(normal) > MAX_INPUT_CHARACTERS:
-        raise _too_long()
-    return normal
-
-
-def _is_refused(character: str) -> bool:
-    return character not in "\t\r\n" and unicodedata.category(character) in ("Cc", "Cs")
-
-
-def _too_long() -> SpeechError:
-    return SpeechError(
-        "input_too_long", f"input has over {MAX_INPUT_CHARACTERS} characters", param="input"
-    )
 
 
 def _profile(request: SpeechRequest, artifact: Artifact) -> VoiceProfile:

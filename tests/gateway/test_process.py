@@ -134,7 +134,8 @@ def test_a_job_travels_by_rq(process: Process, threads: ThreadPoolExecutor) -> N
     until(lambda: any(line["event"] == "request" for line in process.lines))
     (line,) = [line for line in process.lines if line["event"] == "request"]
     assert (line["request_id"], line["status"], line["route"]) == ("r1", 200, SPEECH)
-    assert line["bytes"] == len(response.content)
+    assert (line["bytes"], line["frames"]) == (len(response.content), 2)
+    assert "code" not in line
     assert "Hello" not in json.dumps(process.lines)
 
 
