@@ -114,7 +114,7 @@ class Carrier:
         for job_id in job_ids:
             with suppress(InvalidJobOperation):  # RQ has no record of it
                 self._record(job_id).delete(remove_from_queue=True)
-            self._intermediate_remove(job_id)
+            self._intermediate_remove(job_id, count=0)
         if job_ids:
             self._redis.zrem(self._keys.ended(self._name), *job_ids)
 
@@ -124,6 +124,8 @@ class Carrier:
 
     def birth(self, worker_id: str) -> None:
         """Register as an RQ worker of this queue, so that ``rq info`` shows it."""
+        pool = self._redis.connection_pool.connection_kwargs
+        patience_s = pool.get("socket_timeout")
         self._worker = SimpleWorker(
             [self._queue],
             name=worker_id,
@@ -132,6 +134,9 @@ class Carrier:
             worker_ttl=30,
             log_job_description=False,
         )
+        # RQ raises the pool's socket timeout for its own blocking reads; ours are shorter, and a
+        # Redis that hangs must not hold the worker's loop for long.
+        pool["socket_timeout"] = patience_s
         self._worker.register_birth()
         self._worker.set_state(WorkerStatus.IDLE)
 
@@ -175,5 +180,6 @@ class Carrier:
             return f"unreadable record ({type(error).__name__})"
         return None if named == expected else "names another function"
 
-    def _intermediate_remove(self, job_id: str | bytes) -> None:
-        self._redis.lrem(self._intermediate.key, 1, job_id)  # type: ignore[arg-type]
+    def _intermediate_remove(self, job_id: str | bytes, *, count: int = 1) -> None:
+        """Take ``count`` entries of the id off the list; 0: all that deaths have left."""
+        self._redis.lrem(self._intermediate.key, count, job_id)  # type: ignore[arg-type]

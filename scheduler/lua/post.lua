@@ -3,6 +3,8 @@
 -- Returns per lane: ok | cancelled | lost. A frame that is there already is not written again; one
 -- that would leave a gap is refused as lost.
 local now = now_ms()
+-- Frees first, see renew: what was admitted is spoken to its end, which its length bounds.
+redis.call('ZREMRANGEBYSCORE', key('workers'), '-inf', now)
 
 local function write(id, index, codes, pcm, admitted)
   local elapsed = now - admitted

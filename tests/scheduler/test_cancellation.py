@@ -152,8 +152,8 @@ async def test_a_cancelled_job_whose_worker_died_ends_cancelled(fake: Deployment
     assert (record.end.finish_reason, record.end.attempt) == ("cancelled", 1)
 
 
-async def test_a_cancel_works_at_the_memory_limit(real: Deployment) -> None:
-    """With Redis full, admissions are refused, while ends and cancels still work."""
+async def test_what_was_admitted_goes_on_at_the_memory_limit(real: Deployment) -> None:
+    """With Redis full, admissions are refused; cancels, leases, frames and ends still work."""
     work = real.worker()
     await real.admit("r1")
     claim = real.claim(work)
@@ -165,5 +165,6 @@ async def test_a_cancel_works_at_the_memory_limit(real: Deployment) -> None:
         await real.admit("r3")
     await real.cancellation.cancel("p", "request", "r2")
     assert work.renew([(claim.job_id, claim.execution)]) == ["ok"]
+    assert real.post(work, claim, 0) == ["ok"]
     assert work.end(claim.job_id, claim.execution, terminal()).verdict == "ended"
     assert real.reap().lost == 0

@@ -120,6 +120,27 @@ async def test_rqs_own_clean_up_cannot_harm_a_live_job(deployment: Deployment) -
     assert deployment.redis.llen(f"rq:queue:{QUEUE}:intermediate") == 0
 
 
+async def test_birth_leaves_our_time_limits_alone(real: Deployment) -> None:
+    """RQ must not make a worker wait longer for a Redis that hangs."""
+    before = real.redis.connection_pool.connection_kwargs["socket_timeout"]
+
+    real.carrier.birth("w1")
+
+    assert real.redis.connection_pool.connection_kwargs["socket_timeout"] == before
+
+
+async def test_forgetting_takes_every_trace_of_several_deaths(deployment: Deployment) -> None:
+    """Each worker that dies between RQ's dequeue and the claim leaves an entry; all of them go."""
+    for _ in range(2):
+        deployment.carrier.push("t-1")
+        deployment.carrier.pull(None)
+
+    deployment.carrier.forget(["t-1"])
+
+    assert deployment.redis.llen(f"rq:queue:{QUEUE}:intermediate") == 0
+    assert not deployment.redis.exists("rq:job:t-1")
+
+
 async def test_workers_show_in_rq(deployment: Deployment) -> None:
     """RQ's tools see a worker while it lives and not after its death."""
     from rq import Worker
