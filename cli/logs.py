@@ -28,14 +28,28 @@ class LogStream:
         self._colour = colour
         self._width = width
         self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
+        self._counts: dict[str, int] = {}
         self._colours: dict[str, int] = {}
         self._kept: dict[str, deque[str]] = {}
 
     def write(self, label: str, line: str) -> None:
-        with self._lock:
+        with self._news:
             self._kept.setdefault(label, deque(maxlen=KEPT)).append(line)
+            self._counts[label] = self._counts.get(label, 0) + 1
+            self._news.notify_all()
             if self._out is not None:
                 self._show(self._out, label, line)
+
+    def wait_for_news(self, seen: int, *, besides: str, timeout_s: float) -> int:
+        """Waits for more than ``seen`` lines of all but ``besides``; how many there are."""
+
+        def count() -> int:
+            return sum(number for label, number in self._counts.items() if label != besides)
+
+        with self._news:
+            self._news.wait_for(lambda: count() > seen, timeout_s)
+            return count()
 
     def tail(self, label: str, count: int = 8) -> tuple[str, ...]:
         """The last lines of one process, readable."""

@@ -14,6 +14,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 
 STOP_MARGIN_S: Final = 3.0
 """What a process gets beyond its own drain grace before it is killed."""
-POLL_S: Final = 0.2
+POLL_S: Final = 0.1
+"""Between two looks at a gateway that does not answer yet."""
+LOOK_S: Final = 1.0
+"""Between two looks at one that does, unless another process says something."""
+NO_GATEWAY: Final = "waiting for the gateway"
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -121,17 +126,19 @@ class Stack:
         Raises :class:`CommandFailed` if a process can't start, if no worker can serve, or after
         ``timeout_s``. ``notify`` hears each state of affairs once.
         """
-        supervisor, heard = self.supervisor, ""
-        for _ in range(int(timeout_s / POLL_S)):
-            if supervisor.failed.wait(POLL_S):
+        heard, lines, deadline = "", 0, time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if self.supervisor.failed.is_set():
                 raise self._start_failed()
             news, settled = self._progress(client)
+            if settled and client.is_ready():
+                self.supervisor.ready()
+                return
             if news != heard:
                 heard = news
                 notify(news)
-            if settled and client.is_ready():
-                supervisor.ready()
-                return
+            pause_s = POLL_S if news == NO_GATEWAY else LOOK_S
+            lines = self.log.wait_for_news(lines, besides="gateway", timeout_s=pause_s)
         raise CommandFailed(NOT_STARTED, f"not ready after {timeout_s:.0f} s: {heard}")
 
     def _progress(self, client: GatewayClient) -> tuple[str, bool]:
@@ -141,7 +148,7 @@ class Stack:
         except CommandFailed as failed:
             if failed.code not in (None, "queue_unavailable"):
                 raise
-            return "waiting for the gateway", False
+            return NO_GATEWAY, False
         refusals = [worker["refusal"] for worker in workers if worker.get("refusal")]
         ready = sum(worker.get("state") == "ready" for worker in workers)
         if len(refusals) >= self.plan.workers and not ready:
@@ -149,7 +156,7 @@ class Stack:
         if len(workers) < self.plan.workers:
             return "starting the workers", False
         settled = ready + len(refusals) >= self.plan.workers
-        return ("ready" if settled else "loading the model"), settled
+        return "loading the model", settled
 
     def _start_failed(self) -> CommandFailed:
         failure = self.supervisor.failure

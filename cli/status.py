@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -39,17 +40,7 @@ def run(url: str, *, api_key: str | None, as_json: bool) -> None:
     show.table(WORKER_COLUMNS, [_worker_row(worker) for worker in workers])
 
 
-WORKER_COLUMNS = (
-    "worker",
-    "state",
-    "backend",
-    "lanes",
-    "busy",
-    "memory",
-    "host",
-    "pid",
-    "artifact",
-)
+WORKER_COLUMNS = ("worker", "state", "backend", "lanes", "busy", "memory", "artifact")
 
 
 def voices(url: str, *, api_key: str | None, as_json: bool) -> None:
@@ -87,10 +78,13 @@ def _worker_row(worker: Mapping[str, Any]) -> tuple[Any, ...]:
         worker.get("lanes"),
         worker.get("in_flight"),
         _megabytes(worker.get("memory_used_bytes")),
-        worker.get("host"),
-        worker.get("pid"),
-        worker.get("artifact_id"),
+        _short(worker.get("artifact_id")),
     )
+
+
+def _short(artifact_id: str | None) -> str | None:
+    """``model@digest`` with as much of the digest as its queue's name has."""
+    return None if artifact_id is None else re.sub(r"sha256:(.{12}).*", r"\1", artifact_id)
 
 
 def _megabytes(count: int | None) -> str | None:

@@ -197,6 +197,7 @@ class Supervisor:
         self.failure = self.failure or failure
         self._stopping = True
         self.failed.set()
+        self._log.write(OWN, f"{failure.name} can't start ({failure.why})")
 
     def _stop_stage(self, stage: Stage) -> None:
         posts = [self._posts[spec.name] for spec in stage.children]

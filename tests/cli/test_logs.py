@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 
 from cli.logs import KEPT, LogStream, readable
 
@@ -58,6 +59,18 @@ def test_the_tail_of_a_process_is_kept_without_output() -> None:
     assert log.tail("gateway", 2) == (f"line {KEPT + 48}", f"line {KEPT + 49}")
     assert len(log.tail("gateway", 10_000)) == KEPT
     assert log.tail("never seen") == ()
+
+
+def test_news_of_others_wakes_who_waits() -> None:
+    """A line wakes the waiter at once, except those of the process that it asked to ignore."""
+    log = LogStream(None)
+    log.write("gateway", "noise")
+
+    assert log.wait_for_news(0, besides="gateway", timeout_s=0.01) == 0
+    teller = threading.Timer(0.01, log.write, ("worker-1", "ready"))
+    teller.start()
+    assert log.wait_for_news(0, besides="gateway", timeout_s=60.0) == 1
+    teller.join()
 
 
 def test_a_reader_that_went_away_stops_no_process() -> None:
