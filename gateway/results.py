@@ -51,7 +51,9 @@ class ResultReader:
         outcome = intake.judge(record.end, replayed=True)
         headers = {
             REQUEST_ID_HEADER: record.request_id,
-            **result_headers(outcome, seed=None, result_ttl_ms=self._result_ttl_ms),
+            **result_headers(
+                outcome, seed=record.facts.get("seed"), result_ttl_ms=self._result_ttl_ms
+            ),
         }
         return Response(wav_file(frames), headers=headers, media_type=CONTENT_TYPES[WAV])
 
@@ -68,7 +70,8 @@ def _terminal(record: JobRecord) -> dict[str, Any] | None:
     failure = failure_of(record.end)
     keys = terminal_keys(None, record.end, chunk_count=record.frame_count, failure=failure)
     return {
-        **{key: value for key, value in keys.items() if value is not None},
+        **keys,
+        **record.facts,
         "request_id": record.request_id,
         "cancellation_id": record.cancellation_id,
     }

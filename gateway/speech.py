@@ -15,6 +15,7 @@ from typing import Any, Final
 from gateway import runtime
 from gateway.facts import Facts
 from gateway.hints import Hints
+from gateway.terminals import lasting_facts
 from gateway.validation import SpeechCall
 from scheduler.admission import AdmitRequest
 from scheduler.listeners import Caller, Listeners
@@ -161,7 +162,14 @@ class Speech:
                 "queue_memory_low", "the queue is near its memory limit", retry_after_s=2.0
             )
         queue = call.artifact.queue_name(self._namespace)
-        request = AdmitRequest(principal, queue, call.fingerprint, call.timeout_ms, call.job)
+        request = AdmitRequest(
+            principal,
+            queue,
+            call.fingerprint,
+            call.timeout_ms,
+            call.job,
+            lasting_facts(call),
+        )
         try:
             caller = await self._listeners.join(request)
         except SpeechError as error:

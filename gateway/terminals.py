@@ -68,6 +68,16 @@ GOVERNED_KEYS: Sequence[str] = (
 )
 
 
+def lasting_facts(call: SpeechCall) -> dict[str, Any]:
+    """The terminal's keys that the request alone decides, for whoever reads its result later."""
+    return {
+        **_governed(call),
+        "seed": call.job.seed,
+        "source_prompt_profile_id": call.profile.source_prompt_profile_id,
+        "rollback_target": call.artifact.manifest.rollback_target,
+    }
+
+
 def _governed(call: SpeechCall | None) -> dict[str, Any]:
     if call is None:
         return {"model": None, **dict.fromkeys(GOVERNED_KEYS)}

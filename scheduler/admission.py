@@ -5,8 +5,10 @@ One script decides, so of two gateways that race for the last place exactly one 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import uuid4
 
 from scheduler.connections import refusing_when_away
@@ -30,7 +32,8 @@ class AdmitRequest:
     """A validated request at the door.
 
     ``principal`` is whose ids these are, ``queue`` the artifact's queue, ``fingerprint`` what
-    shapes the speech, ``timeout_ms`` counts from now on Redis's clock.
+    shapes the speech, ``timeout_ms`` counts from now on Redis's clock. ``facts`` outlive the job
+    and its text: they are kept with the outcome for whoever reads it.
     """
 
     principal: str
@@ -38,6 +41,7 @@ class AdmitRequest:
     fingerprint: str
     timeout_ms: int
     job: SpeechJob
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ class Admission:
                 settings.queue_depth_per_lane,
                 settings.max_queue_depth,
                 settings.max_waiting_per_principal,
+                json.dumps(dict(request.facts)),
             )
         verdict, *rest = (part.decode() for part in reply)
         if verdict == "admitted":

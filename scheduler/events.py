@@ -176,6 +176,7 @@ class EventReader:
         while not self._closing:
             try:
                 if failures:
+                    await self._redis.ping()
                     self._wake_position = START
                     await self.catch_up(list(self._subscriptions))
                     log.info("event_reader_recovered")

@@ -98,8 +98,7 @@ class Listeners:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
-        for caller in list(self._callers.values()):
-            await caller.leave()
+        await asyncio.gather(*(caller.leave() for caller in list(self._callers.values())))
 
     async def join(self, request: AdmitRequest) -> Caller:
         """Pass the door and listen. Raises what :meth:`Admission.admit` raises.

@@ -79,7 +79,10 @@ class Load:
         rows = [reply[i : i + 9] for i in range(0, split, 9)]
         return LoadSnapshot(
             queues={row[0].decode(): _queue_load(row) for row in rows},
-            workers=tuple(json.loads(document) for document in reply[split + 1 :]),
+            workers=tuple(
+                {**json.loads(document), "heartbeat_age_ms": int(age)}
+                for age, document in zip(reply[split + 1 :: 2], reply[split + 2 :: 2], strict=True)
+            ),
             memory_share=memory,
         )
 

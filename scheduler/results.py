@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """One job as Redis has it. ``end`` is None while it lives."""
+    """One job as Redis has it. ``end`` is None while it lives; ``facts`` are the gateway's."""
 
     job_id: str
     request_id: str
@@ -25,6 +26,7 @@ class JobRecord:
     attempt: int
     frame_count: int
     end: End | None
+    facts: dict[str, Any]
 
 
 class Results:
@@ -54,6 +56,7 @@ class Results:
             attempt=int(job[b"attempt"]),
             frame_count=int(job[b"frames"]),
             end=_end(job) if job[b"state"] == b"ended" else None,
+            facts=json.loads(job[b"facts"]),
         )
 
     async def events(self, job_id: str) -> list[Event]:

@@ -18,7 +18,7 @@ jobs, so that two deployments on one Redis don't meet there either.
 | ``ns:request:<principal>:<id>`` | string | the job that a request id is bound to |
 | ``ns:turn:<principal>:<id>`` | set | live jobs of one cancellation id |
 | ``ns:cancelled:<principal>:<kind>:<id>`` | string | a cancellation remembered for a while |
-| ``ns:worker:<worker>`` | string | what a worker says of itself, expires with its heartbeat |
+| ``ns:worker:<worker>`` | string | time of its heartbeat and what a worker says of itself |
 | ``ns:workers`` | zset | live workers, scored by expiry |
 | ``ns:wake:<gateway>`` | stream | ids of jobs that have news for this gateway |
 | ``ns:retained`` | zset | ``job|bytes`` of kept audio, scored by expiry |

@@ -1,6 +1,7 @@
 -- Admit a request, attach to its job, point at its outcome, or say why not: one decision.
 -- ARGV: ns, job, principal, request, cancellation ('' for none), queue, fingerprint, payload,
---       timeout_ms, listener, listener_ttl, min_depth, depth_per_lane, max_depth, max_per_principal
+--       timeout_ms, listener, listener_ttl, min_depth, depth_per_lane, max_depth, max_per_principal,
+--       facts (about the request, for whoever reads its result; never its text)
 -- Returns {verdict, ...}: admitted depth wait | attached job | replay job | conflict | cancelled |
 --   no_ready_worker | queue_full depth wait | too_many_waiting wait | deadline_unmeetable wait
 local MAX_TURN = 64
@@ -84,7 +85,7 @@ local seq = redis.call('HINCRBY', key('stats', queue), 'admitted', 1)
 redis.call('SADD', key('queues'), queue)
 redis.call('HSET', jk, 'state', 'waiting', 'queue', queue, 'principal', principal,
   'request_id', request, 'fingerprint', fingerprint, 'payload', payload, 'seq', seq,
-  'admitted_ms', now, 'deadline_ms', now + timeout, 'attempt', 0, 'frames', 0)
+  'facts', ARGV[16], 'admitted_ms', now, 'deadline_ms', now + timeout, 'attempt', 0, 'frames', 0)
 if turn ~= '' then
   redis.call('HSET', jk, 'cancellation_id', turn)
   join_turn()

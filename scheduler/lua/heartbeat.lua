@@ -3,7 +3,7 @@
 local worker, queue, lanes, ttl = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local now = now_ms()
 redis.call('ZREMRANGEBYSCORE', key('workers'), '-inf', now) -- frees first, see renew
-redis.call('SET', key('worker', worker), ARGV[6], 'PX', ttl)
+redis.call('SET', key('worker', worker), now .. '|' .. ARGV[6], 'PX', ttl)
 redis.call('ZADD', key('workers'), now + ttl, worker)
 if queue == '' then return end
 redis.call('SADD', key('queues'), queue)

@@ -1,6 +1,7 @@
 -- Live load of every queue. ARGV: ns
 -- Returns per queue: name, waiting, running, lanes, estimated_wait_ms, oldest_wait_ms, service_ms,
---   admitted, ended; then '' and per live worker: its document
+--   admitted, ended; then '' and per live worker: the age of its heartbeat in ms
+--   and its document
 local now = now_ms()
 local out = {}
 local function add(value) out[#out + 1] = tostring(value) end
@@ -27,6 +28,10 @@ end
 add('')
 for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key('workers'), now, '+inf')) do
   local doc = redis.call('GET', key('worker', worker))
-  if doc then add(doc) end
+  if doc then
+    local beat, document = string.match(doc, '^(%d+)|(.*)$')
+    add(math.max(0, now - tonumber(beat)))
+    add(document)
+  end
 end
 return out

@@ -196,7 +196,7 @@ async def test_nobody_waits_past_the_deadline_in_the_queue(world: World) -> None
 
 async def test_nobody_waits_past_the_deadline_for_a_silent_worker(world: World) -> None:
     """Claimed and silent: 504 generation_timeout, and the worker is told to stop."""
-    call = world.post({**HELLO, "timeout_ms": 50})
+    call = world.post({**HELLO, "timeout_ms": 500})
     claim = await world.worker.claim()
     world.worker.post(claim, 0)
 
@@ -209,9 +209,9 @@ async def test_nobody_waits_past_the_deadline_for_a_silent_worker(world: World) 
 
 async def test_a_worker_may_state_the_timeout_itself(world: World) -> None:
     """The worker's own end at the deadline is what the caller hears."""
-    call = world.post({**HELLO, "timeout_ms": 20})
+    call = world.post({**HELLO, "timeout_ms": 400})
     claim = await world.worker.claim()
-    await asyncio.sleep(0.03)
+    await asyncio.sleep(0.41)
     world.worker.end(claim, 0, "timeout", failure_code="generation_timeout", message="too late")
 
     answer = await call.answer()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shared.digests import sha256_hex
 from shared.wav import wav_file
+from tests.gateway.test_streams import events
 from tests.gateway.world import SPEECH, World, pcm
 
 HELLO = {"input": "Hello.", "request_id": "r1", "cancellation_id": "c1"}
@@ -55,6 +56,19 @@ async def test_an_ended_request_shows_its_terminal_and_audio(world: World) -> No
     assert (audio.status, audio.headers["content-type"]) == (200, "audio/wav")
     assert audio.body == answer.body == wav_file(pcm(0) + pcm(1))
     assert audio.headers["x-psionic-csm-wav-pcm16-digest"] == sha256_hex(answer.body)
+
+
+async def test_a_result_says_all_that_the_stream_said(world: World) -> None:
+    """The terminal read by id is the one that the stream ended with, key for key."""
+    call = world.post({**HELLO, "stream": True, "stream_format": "jsonl_base64"})
+    await world.worker.speak(2)
+    streamed = events((await call.answer()).body, "jsonl_base64")[-1]
+
+    read = (await world.get(f"{SPEECH}/r1")).json()["terminal"]
+
+    assert read == {
+        key: value for key, value in streamed.items() if key not in {"event", "chunk_transport"}
+    }
 
 
 async def test_reading_a_result_is_not_listening(world: World) -> None:

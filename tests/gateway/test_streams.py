@@ -350,7 +350,7 @@ async def test_a_cancel_ends_a_running_stream_with_its_code(world: World) -> Non
 
 async def test_a_silent_worker_ends_a_running_stream_at_the_deadline(world: World) -> None:
     """The caller's own deadline ends a stream that has begun, too."""
-    call = world.post({**JSONL, "timeout_ms": 50})
+    call = world.post({**JSONL, "timeout_ms": 500})
     claim = await world.worker.claim()
     world.worker.post(claim, 0)
 
