@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import socket
-from typing import cast
-
-from redis import Redis
 
 from cli.exits import NOT_STARTED, CommandFailed
-from scheduler.connections import AWAY, connect
-from shared.keys import Keys
+from scheduler.connections import connect_async
+from scheduler.load import Load
+from shared.errors import SpeechError
 from shared.settings import QueueSettings
 
 
@@ -19,16 +17,19 @@ def run(settings: QueueSettings, host: str | None = None) -> None:
 
     While Redis is away nothing can be known, and no worker is blamed for it.
     """
-    client, keys = connect(settings.redis_url), Keys(settings.namespace)
     try:
-        hosts = {str(document.get("host")) for document in _documents(client, keys)}
-    except AWAY:
+        hosts = asyncio.run(_hosts(settings))
+    except SpeechError:
         return
     if (host or socket.gethostname()) not in hosts:
         raise CommandFailed(NOT_STARTED, "no worker of this host has said anything lately")
 
 
-def _documents(client: Redis, keys: Keys) -> list[dict[str, object]]:
-    workers = cast(list[bytes], client.zrange(keys.workers, 0, -1))
-    found = client.mget([keys.worker(each.decode()) for each in workers]) if workers else []
-    return [json.loads(document) for document in found if document is not None]
+async def _hosts(settings: QueueSettings) -> set[object]:
+    """The hosts of the namespace's live workers."""
+    redis = connect_async(settings.redis_url, max_connections=2)
+    try:
+        snapshot = await Load(redis, settings.namespace).snapshot()
+    finally:
+        await redis.aclose()
+    return {worker.get("host") for worker in snapshot.workers}

@@ -16,7 +16,8 @@ import yaml  # type: ignore[import-untyped]
 
 from cli.alive import run as check_alive
 from cli.exits import CommandFailed
-from shared.keys import Keys
+from scheduler.carrier import Carrier
+from scheduler.queue import WorkQueue
 from shared.settings import QueueSettings
 from tests.conftest import RedisServer, free_port
 
@@ -105,12 +106,12 @@ def test_only_the_worker_s_image_has_torch() -> None:
 def test_the_probe_finds_the_host_s_worker(redis_server: RedisServer) -> None:
     """A heartbeat of this host passes, one of another host or none at all does not."""
     settings = QueueSettings.from_env({"REDIS_URL": redis_server.url})
-    keys = Keys(settings.namespace)
     with pytest.raises(CommandFailed):
         check_alive(settings, "here")
     with redis_server.client() as client:
-        client.zadd(keys.workers, {"w": 1})
-        client.set(keys.worker("w"), '{"host": "here"}')
+        carrier = Carrier(client, settings.namespace, "q")
+        queue = WorkQueue(client, settings, carrier, "q", "w")
+        queue.heartbeat({"host": "here"}, lanes=0)
 
     check_alive(settings, "here")
     with pytest.raises(CommandFailed):
