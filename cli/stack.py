@@ -30,6 +30,7 @@ from cli.logs import LogStream
 from cli.redis_server import LOOPBACK, OwnRedis
 from cli.signals import Signals
 from cli.supervisor import Stage, Supervisor
+from shared.messages import READY
 from shared.settings import GatewaySettings, SettingsError, WorkerSettings
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class Stack:
                 raise
             return NO_GATEWAY, False
         refusals = [worker["refusal"] for worker in workers if worker.get("refusal")]
-        ready = sum(worker.get("state") == "ready" for worker in workers)
+        ready = sum(worker.get("state") == READY for worker in workers)
         if len(refusals) >= self.plan.workers and not ready:
             raise unavailable(refusals[0])
         if len(workers) < self.plan.workers:

@@ -16,6 +16,7 @@ from cli.exits import CommandFailed
 from cli.logs import OWN, LogStream
 from cli.signals import Interrupted, Signals
 from cli.stack import Stack, StackPlan
+from shared.messages import READY
 
 START_WAIT_S: Final = 600.0
 
@@ -76,7 +77,7 @@ def _introduce(stack: Stack, say: Any) -> None:
 
 def _announce(stack: Stack, client: GatewayClient, say: Any) -> None:
     workers = client.metadata().get("workers", [])
-    lanes = sum(worker.get("lanes") or 0 for worker in workers if worker.get("state") == "ready")
+    lanes = sum(worker.get("lanes") or 0 for worker in workers if worker.get("state") == READY)
     for worker in workers:
         if refusal := worker.get("refusal"):
             say(f"{worker.get('worker_id')} can't serve: {refusal['code']}: {refusal['reason']}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import redis.asyncio
 from starlette.applications import Starlette
@@ -219,8 +218,3 @@ def create_gateway(
         or connect_async(url, timeout_s=READER_TIMEOUT_S, max_connections=4),
         push=push or CarrierPush(connect(url), namespace),
     )
-
-
-def create_app(settings: GatewaySettings, **parts: Any) -> Starlette:
-    """The ASGI application of ``create_gateway``, which takes the same ``parts``."""
-    return create_gateway(settings, **parts).app

@@ -14,11 +14,11 @@ from gateway.access import Refusals
 from gateway.envelope import EXECUTION_MODE
 from gateway.facts import Facts
 from gateway.formats import RESPONSE_FORMATS
-from gateway.runtime import NOTHING, READY
 from gateway.validation import MIN_DEFAULT_TIMEOUT_MS
 from scheduler.load import LoadSnapshot, QueueLoad
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, ArtifactRegistry
+from shared.messages import NOTHING, READY
 from shared.settings import GatewaySettings
 
 CAPABILITY: Final = "speech_generation"

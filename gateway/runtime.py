@@ -12,13 +12,15 @@ from typing import Any, Final
 
 from shared.errors import CODES, PENDING_PHASES
 from shared.governance.artifacts import Artifact
-from shared.messages import Terminal
-
-NOTHING: Final = "none"
-READY: Final = "ready"
-LOADING: Final = "loading"
-DRAINING: Final = "draining"
-UNAVAILABLE: Final = "unavailable"
+from shared.messages import (
+    DRAINING,
+    LOADING,
+    NOT_ACCELERATED,
+    NOTHING,
+    READY,
+    UNAVAILABLE,
+    Terminal,
+)
 
 ACCELERATION: Final = (NOTHING, "cpu", "mps", "cuda")
 """Backends, the least accelerated first."""
@@ -150,7 +152,7 @@ def _unavailable(refusal: dict[str, Any], requested_backend: str = NOTHING) -> d
         "loaded_at_unix_ms": None,
         "load_latency_ms": None,
         **dict.fromkeys(LOADED_PARTS, False),
-        "accelerated_backend": "unavailable_fail_closed",
+        "accelerated_backend": NOT_ACCELERATED,
         "gpu_model": NOTHING,
         "cpu_fallback_reason": None,
         "refusal": refusal,

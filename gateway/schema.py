@@ -14,7 +14,6 @@ from pydantic_core import PydanticCustomError
 
 from shared.errors import SpeechError
 
-MAX_SEED: Final = 2**53 - 1
 MIN_AUDIO_LENGTH_MS: Final = 80
 MAX_TEMPERATURE: Final = 2.0
 

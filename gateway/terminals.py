@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.runtime import READY, UNSERVED, Served
+from gateway.runtime import UNSERVED, Served
 from gateway.validation import SpeechCall
 from shared.errors import SpeechError
-from shared.messages import LENGTH, STOP, TIMEOUT, End, Terminal
+from shared.messages import LENGTH, READY, STOP, TIMEOUT, End, Terminal
 from shared.wav import FRAME_BYTES, FRAME_MS, HEADER_BYTES
 
 

@@ -15,7 +15,6 @@ from uuid import uuid4
 
 from gateway.formats import Transport, choose_transport
 from gateway.schema import (
-    MAX_SEED,
     MAX_TEMPERATURE,
     MIN_AUDIO_LENGTH_MS,
     Options,
@@ -26,12 +25,9 @@ from gateway.text import spoken_text
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, ArtifactRegistry
 from shared.governance.voices import VoiceProfile
-from shared.messages import SpeechJob
+from shared.messages import CONTEXT_NONE, CONTEXT_PROMPT, MAX_SEED, SpeechJob
 from shared.settings import GatewaySettings
 from shared.wav import FRAME_MS
-
-CONTEXT_NONE: Final = "none"
-CONTEXT_PROMPT: Final = "prompt_profile_only"
 
 BASE_LENGTH_MS: Final = 1500
 LENGTH_PER_CHARACTER_MS: Final = 120

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from shared.errors import SpeechError
+from shared.messages import NOT_ACCELERATED
 
 if TYPE_CHECKING:
     import torch
 
-NONE: Final = "none"
 UNSUPPORTED_ENGINE: Final = "unsupported_backend"
 _SHAPE: Final = re.compile(r"(cpu)|(cuda|mps|metal)(?::([0-9]{1,3}))?")
 
@@ -40,7 +40,7 @@ class Backend:
     @property
     def accelerated(self) -> str:
         """What ``accelerated_backend`` says."""
-        return "unavailable_fail_closed" if self.label == "cpu" else self.label
+        return NOT_ACCELERATED if self.label == "cpu" else self.label
 
 
 CPU: Final = Backend("cpu")

@@ -23,6 +23,7 @@ from gpu_worker.voices import context_of
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, load_artifact
 from shared.governance.locations import hub_roots
+from shared.messages import CONTEXT_NONE, CONTEXT_PROMPT
 from shared.settings import WorkerSettings
 
 CPU_LANES: Final = 4
@@ -147,7 +148,7 @@ def warm_up(engine: Engine, artifact: Artifact) -> None:
         text="Ready.",
         speaker=voice.speaker,
         voice_profile_id=voice.profile_id,
-        context_policy="prompt_profile_only" if voice.has_prompt else "none",
+        context_policy=CONTEXT_PROMPT if voice.has_prompt else CONTEXT_NONE,
         max_frames=_WARM_UP_FRAMES,
         temperature=0.9,
         top_k=50,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from gpu_worker.model.config import CsmConfig
 from shared.errors import SpeechError
-from shared.wav import CODEBOOKS, FRAME_MS
+from shared.wav import CODEBOOKS
 
 FRAME_LANES: Final = CODEBOOKS + 1
 TEXT_LANE: Final = CODEBOOKS
@@ -61,10 +60,6 @@ class TextTokenizer:
         except Exception as error:  # tokenizers raises bare Exception for every malformed file
             raise ValueError(f"not a tokenizer.json: {error}") from error
         return cls(tokenizer, config)
-
-    @classmethod
-    def from_file(cls, path: Path, config: CsmConfig) -> TextTokenizer:
-        return cls.from_bytes(path.read_bytes(), config)
 
     def encode(self, speaker: int, text: str) -> list[int]:
         """Ids of ``[speaker]text``, neither trimmed nor normalised, with begin and end."""
@@ -146,11 +141,6 @@ def context_segment(ids: Sequence[int], codes: Tensor) -> Frames:
     """What was said before: its text, its audio [32, T], and the frame that ends the audio."""
     end = torch.zeros(CODEBOOKS, 1, dtype=torch.int64)
     return join([text_frames(ids), audio_frames(codes), audio_frames(end)])
-
-
-def frame_budget(max_audio_length_ms: int) -> int:
-    """Frames that fit ``max_audio_length_ms``, the last one whole."""
-    return max_audio_length_ms // FRAME_MS
 
 
 def context_limit(max_frames: int, max_seq_len: int) -> int:

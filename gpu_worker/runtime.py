@@ -13,23 +13,20 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import structlog
 
-from gpu_worker.backend import CPU, NONE, UNSUPPORTED_ENGINE, Backend, parse_backend
+from gpu_worker.backend import CPU, UNSUPPORTED_ENGINE, Backend, parse_backend
 from gpu_worker.lanes import Event, Generation
 from gpu_worker.telemetry import Probe, Usage, cpu_usage
 from shared.errors import PENDING_PHASES, SpeechError
+from shared.messages import LOADING, NOT_ACCELERATED, NOTHING, READY, UNAVAILABLE
 from shared.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from gpu_worker.engine import Engine
     from gpu_worker.loading import Loaded
-
-LOADING: Final = "loading"
-READY: Final = "ready"
-UNAVAILABLE: Final = "unavailable"
 
 _log = structlog.get_logger(__name__)
 
@@ -76,11 +73,11 @@ def _not_ready(requested: str, state: str) -> RuntimeFacts:
         state=state,
         refusal=None,
         requested_backend=requested,
-        backend=NONE,
-        execution_engine=NONE,
+        backend=NOTHING,
+        execution_engine=NOTHING,
         residency=state,
-        accelerated_backend="unavailable_fail_closed",
-        gpu_model=NONE,
+        accelerated_backend=NOT_ACCELERATED,
+        gpu_model=NOTHING,
         cpu_fallback_reason=None,
         loaded_at_unix_ms=None,
         load_latency_ms=None,
@@ -89,7 +86,7 @@ def _not_ready(requested: str, state: str) -> RuntimeFacts:
         csm_model_loaded=False,
         mimi_loaded=False,
         lanes=0,
-        determinism_class=NONE,
+        determinism_class=NOTHING,
         memory_required_bytes=None,
     )
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from gpu_worker.backend import NONE, Backend
+from gpu_worker.backend import Backend
+from shared.messages import NOTHING
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +39,7 @@ def cpu_usage() -> Usage:
 def gpu_model(backend: Backend) -> str:
     """The device's own name, ``none`` on a CPU, ``unknown`` where the platform names none."""
     if backend.label == "cpu":
-        return NONE
+        return NOTHING
     if backend.label == "cuda":
         import torch
 

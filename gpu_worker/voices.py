@@ -15,6 +15,7 @@ from shared.digests import prompt_tokens_sha256, transcript_sha256
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact
 from shared.governance.voices import MISMATCH, PromptSource, VoiceProfile
+from shared.messages import CONTEXT_NONE, CONTEXT_PROMPT
 from shared.wav import CODEBOOKS
 
 MISSING = "voice_profile_source_unavailable"
@@ -77,9 +78,9 @@ def context_of(
 
     Raises SpeechError: ``prompt_profile_context_unavailable``, ``invalid_context_policy``.
     """
-    if context_policy == "none":
+    if context_policy == CONTEXT_NONE:
         return ()
-    if context_policy != "prompt_profile_only":
+    if context_policy != CONTEXT_PROMPT:
         raise SpeechError("invalid_context_policy", "context_policy is none or prompt_profile_only")
     if profile_id not in voices:
         raise SpeechError(

@@ -19,11 +19,12 @@ from gpu_worker.intake import Intake, Taken
 from gpu_worker.lanes import Event, Frame, Generation, Released
 from gpu_worker.leases import FOREIGN_ARTIFACT, Lease
 from gpu_worker.link import Link, for_show
-from gpu_worker.runtime import READY, EngineFault, RuntimeFacts
+from gpu_worker.runtime import EngineFault, RuntimeFacts
 from scheduler.carrier import Carrier
 from scheduler.queue import WorkQueue
 from scheduler.reaper import Reaper
 from shared.clock import Countdown
+from shared.messages import DRAINING, READY
 from shared.wav import FRAME_MS
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ DRAINED: Final = 0
 ENGINE_FAULT: Final = 70
 """Exit code (EX_SOFTWARE) after the engine died; the supervisor starts the process again."""
 
-DRAINING: Final = "draining"
 BACKGROUND: Final = "background"
 IDLE_WAIT_S: Final = 0.25
 """How long an idle worker waits for RQ before it looks round: bounds how late it sees a signal."""

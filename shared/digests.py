@@ -19,10 +19,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from shared.messages import CODES_BYTES
 from shared.wav import CODEBOOKS, wav_header
 
-CODES_BYTES: Final = CODEBOOKS * 2
-"""Bytes of one frame's codes as they travel: 32 x u16 LE."""
 READ_BYTES: Final = 8 << 20
 
 _FRAME: Final = struct.Struct(f"<{CODEBOOKS}H")

@@ -15,19 +15,36 @@ from typing import Any, Final, Self
 
 import msgpack
 
-CODES_BYTES: Final = 64
+from shared.wav import CODEBOOKS
+
+CODES_BYTES: Final = CODEBOOKS * 2
 """One frame's codes: 32 codebooks x unsigned 16-bit little-endian."""
 
-PCM_BYTES: Final = 3840
-"""One frame's PCM: 1920 samples x signed 16-bit little-endian, 24 kHz mono."""
+MAX_SEED: Final = 2**53 - 1
+"""The largest whole number that every JSON reader keeps exactly."""
 
+# Why a job ended: ``finish_reason``.
 STOP: Final = "stop"
 LENGTH: Final = "length"
 CANCELLED: Final = "cancelled"
 TIMEOUT: Final = "timeout"
 ERROR: Final = "error"
 WORKER_LOST: Final = "worker_lost"
-FINISH_REASONS: Final = (STOP, LENGTH, CANCELLED, TIMEOUT, ERROR, WORKER_LOST)
+
+# How a worker stands: ``state`` of its heartbeat.
+LOADING: Final = "loading"
+READY: Final = "ready"
+UNAVAILABLE: Final = "unavailable"
+DRAINING: Final = "draining"
+
+# ``context_policy``: what the model hears before the text, nothing or the voice's own prompt.
+CONTEXT_NONE: Final = "none"
+CONTEXT_PROMPT: Final = "prompt_profile_only"
+
+NOTHING: Final = "none"
+"""The backend, engine or device of what does not serve."""
+NOT_ACCELERATED: Final = "unavailable_fail_closed"
+"""``accelerated_backend`` of what runs on a CPU or not at all."""
 
 
 class MalformedMessage(ValueError):

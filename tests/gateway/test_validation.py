@@ -83,6 +83,17 @@ def test_the_default_timeout_follows_the_length(
     assert check(validator, **values).timeout_ms == expected
 
 
+@pytest.mark.parametrize(
+    ("milliseconds", "frames"),
+    [(80, 1), (160, 2), (240, 3), (250, 3), (1000, 12), (15_000, 187), (20_000, 250)],
+)
+def test_a_length_is_its_whole_frames(validator: Validator, milliseconds: int, frames: int) -> None:
+    """A frame that would not fit whole is not generated."""
+    call = check(validator, input="a", max_audio_length_ms=milliseconds)
+
+    assert call.job.max_frames == frames
+
+
 def test_the_default_length_stays_within_the_tier(validator: Validator) -> None:
     """A long text gets the tier's default length, not more."""
     assert check(validator, input="a" * 300).job.max_frames == 15_000 // 80

@@ -13,9 +13,9 @@ import pytest
 from rq import Worker as RqWorker
 
 from gpu_worker.books import Books
-from gpu_worker.runtime import LOADING, READY, UNAVAILABLE
 from gpu_worker.signals import StopSignals
 from gpu_worker.worker import ENGINE_FAULT
+from shared.messages import LOADING, READY, UNAVAILABLE
 from tests.conftest import until
 from tests.gpu_worker import worker_stage
 from tests.gpu_worker.worker_stage import (

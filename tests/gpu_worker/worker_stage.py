@@ -16,14 +16,14 @@ import redis
 
 from gpu_worker.heartbeat import Served
 from gpu_worker.lanes import Ended, Event, Frame, Generation, Released
-from gpu_worker.runtime import READY, EngineFault, Refusal, RuntimeFacts
+from gpu_worker.runtime import EngineFault, Refusal, RuntimeFacts
 from gpu_worker.signals import StopSignals
 from gpu_worker.telemetry import Usage
 from gpu_worker.worker import Worker
 from scheduler.connections import connect, connect_async
 from scheduler.queue import Claim
 from shared.digests import CodebookDigest, Pcm16Digest, wav_pcm16_digest
-from shared.messages import FrameRecord
+from shared.messages import READY, FrameRecord
 from shared.settings import QueueSettings, WorkerSettings
 from tests.conftest import RedisServer
 from tests.scheduler.conftest import QUEUE, Deployment, FakeClock, queue_settings
