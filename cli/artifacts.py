@@ -15,14 +15,9 @@ from cli.exits import NOT_GENUINE, NOT_STARTED, CommandFailed
 from shared.digests import file_sha256
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, load_artifact
-from shared.governance.locations import (
-    csm_1b_dir,
-    default_cache_dir,
-    demo_artifact_dir,
-    hub_roots,
-)
+from shared.governance.locations import csm_1b_dir, demo_artifact_dir
 from shared.governance.manifests import ONE_EACH, Role
-from shared.settings import read_artifact_dirs
+from shared.settings import read_artifact_dirs, read_cache_dir, read_hub_roots
 
 RECIPE: Final = Path("gpu_worker", "model")
 """Where the modules that decide what the demo is lie, below the packages' common folder."""
@@ -55,7 +50,7 @@ def chosen_or_demo(
     directory = chosen or (configured[0] if configured else None)
     if directory is not None:
         return open_artifact(directory).directory
-    demo = demo_artifact_dir(environment)
+    demo = demo_artifact_dir(read_cache_dir(environment))
     if not _built_by(demo, recipe_digest()):
         notify("building the demo artifact (once)")
         build_in_subprocess(demo, environment)
@@ -129,7 +124,7 @@ def recipe_digest() -> str:
 
 def known_directories(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     """Where artifacts are: as configured, in the cache of those built here, in this package."""
-    cache = default_cache_dir(environment)
+    cache = read_cache_dir(environment)
     cached = sorted(path.parent for path in cache.glob("**/manifest.json"))
     packaged = [csm_1b_dir()] if csm_1b_dir().is_dir() else []
     return tuple(dict.fromkeys([*read_artifact_dirs(environment), *cached, *packaged]))
@@ -146,7 +141,7 @@ def verify(artifact: Artifact) -> Iterator[Verified]:
 
 
 def _places(artifact: Artifact, name: str, role: Role) -> list[Path]:
-    found = list(artifact.candidates(role, hub_roots())) if role in ONE_EACH else []
+    found = list(artifact.candidates(role, read_hub_roots())) if role in ONE_EACH else []
     return found or [artifact.directory / name]
 
 

@@ -14,8 +14,9 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from cli.exits import NOT_GENUINE, REFUSED, UNREACHABLE, USAGE, CommandFailed
+from shared.environment import SettingsError
+from shared.settings import read_caller_key
 
-DEFAULT_URL: Final = "http://127.0.0.1:8081"
 CONNECT_S: Final = 5.0
 READ_S: Final = 40.0
 """Longer than the longest timeout that a gateway grants."""
@@ -174,16 +175,11 @@ def failure(
 
 
 def api_key_from(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The caller's key: PSIONIC_CSM_API_KEY, or on the gateway's machine the first of its keys."""
-    if key := environment.get("PSIONIC_CSM_API_KEY"):
-        return key
-    from shared.settings import GatewaySettings, SettingsError
-
+    """As ``read_caller_key``; none where a gateway's keys are not for this user to read."""
     try:
-        keys = GatewaySettings.from_env(environment).api_keys
+        return read_caller_key(environment)
     except SettingsError:
         return None
-    return keys[0] if keys else None
 
 
 def _event(line: str) -> dict[str, Any]:
@@ -203,7 +199,9 @@ def _checked(url: str) -> str:
     except ValueError:
         valid = False
     if not valid:
-        raise CommandFailed(USAGE, f"not a gateway's URL: {url}", hint=f"such as {DEFAULT_URL}")
+        raise CommandFailed(
+            USAGE, f"not a gateway's URL: {url}", hint="such as http://127.0.0.1:8081"
+        )
     return parts.geturl().rstrip("/")
 
 

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import typer
 
 from cli.exits import BY_SIGNAL, NOT_STARTED, OK, USAGE, CommandFailed
 from cli.signals import Interrupted, Signals
+from shared.environment import SettingsError
+from shared.settings import (
+    DEFAULT_HOST,
+    DEFAULT_PORT,
+    GatewaySettings,
+    QueueSettings,
+    read_cache_dir,
+)
 
-if TYPE_CHECKING:
-    from shared.settings import GatewaySettings
-
-DEFAULT_URL: Final = "http://127.0.0.1:8081"
+DEFAULT_URL: Final = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
 
 app = typer.Typer(
     name="psionic-csm",
@@ -196,11 +201,10 @@ def smoke(url: Url = DEFAULT_URL, api_key: ApiKey = None) -> None:
 def worker_alive() -> None:
     """Succeed if a worker of this host has a heartbeat: a probe for containers."""
     from cli import alive
-    from shared import settings
 
     try:
-        queue = settings.QueueSettings.from_env()
-    except settings.SettingsError as error:
+        queue = QueueSettings.from_env()
+    except SettingsError as error:
         raise CommandFailed(NOT_STARTED, str(error)) from error
     alive.run(queue)
 
@@ -215,7 +219,7 @@ def build_demo(
     from cli import artifacts, show
     from shared.governance.locations import demo_artifact_dir
 
-    artifact = artifacts.build_here(directory or demo_artifact_dir())
+    artifact = artifacts.build_here(directory or demo_artifact_dir(read_cache_dir()))
     show.facts([("artifact", artifact.artifact_id), ("directory", str(artifact.directory))])
 
 
@@ -282,11 +286,9 @@ def _key(given: str | None) -> str | None:
 
 
 def _gateway_settings() -> GatewaySettings:
-    from shared import settings
-
     try:
-        return settings.GatewaySettings.from_env()
-    except settings.SettingsError as error:
+        return GatewaySettings.from_env()
+    except SettingsError as error:
         raise CommandFailed(NOT_STARTED, str(error)) from error
 
 

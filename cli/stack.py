@@ -30,8 +30,16 @@ from cli.logs import LogStream
 from cli.redis_server import LOOPBACK, OwnRedis
 from cli.signals import Signals
 from cli.supervisor import Stage, Supervisor
+from shared.environment import SettingsError
 from shared.messages import READY
-from shared.settings import GatewaySettings, SettingsError, WorkerSettings
+from shared.settings import (
+    GatewaySettings,
+    WorkerSettings,
+    read_artifact_dirs,
+    read_namespace,
+    read_redis_url,
+    stack_environment,
+)
 
 if TYPE_CHECKING:
     from cli.client import GatewayClient
@@ -84,11 +92,11 @@ class Stack:
 
     def __enter__(self) -> Self:
         """Starts the processes. Raises :class:`CommandFailed` for what is known to be wrong."""
+        grace_s = _checked_drain_s(self._given)
         port = self._take_port()
         self.url = f"http://{_reachable(self.plan.host)}:{port}"
         own = self._choose_redis()
         environment = self._environment(port)
-        grace_s = _checked_drain_s(environment)
         self._directory = Path(tempfile.mkdtemp(prefix="psionic-csm-"))
         stages = list(self._stages(own, environment, self._directory, grace_s))
         self._supervisor = Supervisor(stages, self.log)
@@ -112,7 +120,7 @@ class Stack:
 
     @property
     def owns_redis(self) -> bool:
-        return redis_server.named_url(self._given) is None
+        return read_redis_url(self._given) is None
 
     @property
     def supervisor(self) -> Supervisor:
@@ -184,7 +192,7 @@ class Stack:
         return self.plan.port
 
     def _choose_redis(self) -> OwnRedis | None:
-        named = redis_server.named_url(self._given)
+        named = read_redis_url(self._given)
         if named is None:
             own = OwnRedis(redis_server.find_binary(self._given), redis_server.free_port())
             self.redis_url = own.url
@@ -201,29 +209,20 @@ class Stack:
 
     def _environment(self, port: int) -> dict[str, str]:
         """The children's environment: the caller's, and over it what this stack decides."""
-        plan, given = self.plan, dict(self._given)
-        self.namespace = given.get("PSIONIC_CSM_NAMESPACE") or "csm"
-        if plan.private:
-            self.namespace = f"speak-{uuid4().hex[:12]}"
-        others = [
-            part
-            for part in given.get("PSIONIC_CSM_ARTIFACTS", "").split(os.pathsep)
-            if part and Path(part).absolute() != plan.artifact.absolute()
-        ]
-        decided = {
-            "PSIONIC_CSM_REDIS_URL": self.redis_url,
-            "PSIONIC_CSM_NAMESPACE": self.namespace,
-            "PSIONIC_CSM_HOST": plan.host,
-            "PSIONIC_CSM_PORT": str(port),
-            "PSIONIC_CSM_ARTIFACTS": os.pathsep.join([str(plan.artifact.absolute()), *others]),
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONSAFEPATH": "1",
-        }
-        if plan.lanes is not None:
-            decided["PSIONIC_CSM_LANES"] = str(plan.lanes)
-        if not given.get("PSIONIC_CSM_TORCH_THREADS"):
-            decided["PSIONIC_CSM_TORCH_THREADS"] = str(threads_per_worker(plan.workers))
-        return {**given, **decided}
+        plan, given = self.plan, self._given
+        self.namespace = f"speak-{uuid4().hex[:12]}" if plan.private else read_namespace(given)
+        known = (each.absolute() for each in read_artifact_dirs(given))
+        environment = stack_environment(
+            given,
+            redis_url=self.redis_url,
+            namespace=self.namespace,
+            host=plan.host,
+            port=port,
+            artifact_dirs=tuple(dict.fromkeys([plan.artifact.absolute(), *known])),
+            lanes=plan.lanes,
+            torch_threads=threads_per_worker(plan.workers),
+        )
+        return {**environment, "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
 
     def _stages(
         self, own: OwnRedis | None, environment: dict[str, str], directory: Path, grace_s: float

@@ -16,9 +16,10 @@ import uvicorn
 
 from gateway.app import Gateway, create_gateway
 from shared.clock import Countdown
+from shared.environment import SettingsError
 from shared.errors import SpeechError
 from shared.logging import configure_logging
-from shared.settings import GatewaySettings, SettingsError
+from shared.settings import ARTIFACTS, GatewaySettings
 
 KEEP_ALIVE_S = 20
 LAST_WORDS_S = 2
@@ -111,7 +112,7 @@ def main() -> int:
         print(error, file=sys.stderr)  # noqa: T201
         return 2
     except SpeechError as error:
-        print(f"PSIONIC_CSM_ARTIFACTS: {error}", file=sys.stderr)  # noqa: T201
+        print(f"{ARTIFACTS}: {error}", file=sys.stderr)  # noqa: T201
         return 2
     return 0
 

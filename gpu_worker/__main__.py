@@ -11,10 +11,11 @@ from gpu_worker.runtime import Runtime
 from gpu_worker.signals import StopSignals
 from gpu_worker.worker import Worker
 from scheduler.connections import connect
+from shared.environment import SettingsError
 from shared.errors import SpeechError
 from shared.governance.artifacts import load_artifact
 from shared.logging import configure_logging
-from shared.settings import SettingsError, WorkerSettings
+from shared.settings import ARTIFACTS, WorkerSettings
 
 BAD_SETTING = 2
 
@@ -25,7 +26,7 @@ def serve(settings: WorkerSettings) -> int:
     """Run until told to stop; the exit code. Raises SettingsError without an artifact directory."""
     directory = settings.artifact_dir
     if directory is None:
-        raise SettingsError("PSIONIC_CSM_ARTIFACTS", "the directory of the artifact to serve")
+        raise SettingsError(ARTIFACTS, "the directory of the artifact to serve")
     namespace = settings.queue.namespace
     try:
         artifact = load_artifact(directory)

@@ -22,7 +22,6 @@ from gpu_worker.telemetry import Probe, gpu_model, probe_for
 from gpu_worker.voices import context_of
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, load_artifact
-from shared.governance.locations import hub_roots
 from shared.messages import CONTEXT_NONE, CONTEXT_PROMPT
 from shared.settings import WorkerSettings
 
@@ -92,7 +91,9 @@ def _load_on(
     dtype = torch.bfloat16 if backend.label == "cuda" else torch.float32
     lanes = settings.lanes or (CUDA_LANES if backend.label == "cuda" else CPU_LANES)
     with torch.inference_mode():
-        checkpoint = load_checkpoint(artifact, device=device, dtype=dtype, hub_roots=hub_roots())
+        checkpoint = load_checkpoint(
+            artifact, device=device, dtype=dtype, hub_roots=settings.hub_roots
+        )
         model = CsmModel(checkpoint.config, dtype, device)
         model.load_state_dict(checkpoint.state, strict=True)
         checkpoint.state.clear()

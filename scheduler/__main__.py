@@ -10,8 +10,9 @@ import structlog
 
 from scheduler.connections import AWAY, connect
 from scheduler.reaper import Reaper
+from shared.environment import SettingsError
 from shared.logging import configure_logging
-from shared.settings import SchedulerSettings, SettingsError
+from shared.settings import SchedulerSettings
 
 log = structlog.get_logger()
 

@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-Env = Mapping[str, str]
 
-
-def default_cache_dir(env: Env = os.environ) -> Path:
-    """The directory for artifacts that we build: PSIONIC_CSM_CACHE, else below the user's cache."""
-    if chosen := env.get("PSIONIC_CSM_CACHE"):
-        return Path(chosen)
-    base = env.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "psionic-csm"
-
-
-def demo_artifact_dir(env: Env = os.environ) -> Path:
-    """Where the demo artifact is built."""
-    return default_cache_dir(env) / "artifacts" / "csm-tiny"
+def demo_artifact_dir(cache: Path) -> Path:
+    """Where the demo artifact is built, below ``shared.settings.read_cache_dir``."""
+    return cache / "artifacts" / "csm-tiny"
 
 
 def csm_1b_dir() -> Path:
     """The manifests of CSM-1B, which come with the package; its files are the operator's to get."""
     return Path(__file__).parent / "csm_1b"
-
-
-def hub_roots(env: Env = os.environ) -> tuple[Path, ...]:
-    """The Hugging Face hub caches to look in: HF_HOME's, then the home directory's."""
-    roots = []
-    if hf_home := env.get("HF_HOME"):
-        roots.append(Path(hf_home) / "hub")
-    if home := env.get("HOME"):
-        roots.append(Path(home) / ".cache" / "huggingface" / "hub")
-    return tuple(dict.fromkeys(roots))
 
 
 def hub_candidates(root: Path, repo: str, name: str, digest: str) -> Iterator[Path]:

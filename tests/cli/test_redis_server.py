@@ -10,7 +10,7 @@ import pytest
 
 from cli import redis_server
 from cli.exits import NOT_STARTED, CommandFailed
-from cli.redis_server import OwnRedis, find_binary, named_url, refusal, remove_namespace, shown
+from cli.redis_server import OwnRedis, find_binary, refusal, remove_namespace, shown
 from tests.conftest import RedisServer
 
 
@@ -50,15 +50,6 @@ def test_no_redis_at_all_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mon
     assert caught.value.exit_code == NOT_STARTED
     assert caught.value.hint is not None
     assert all(way in caught.value.hint for way in ("REDIS_URL", "redis-server", "[embedded]"))
-
-
-def test_our_variable_wins_over_the_general_one() -> None:
-    """PSIONIC_CSM_REDIS_URL is read before REDIS_URL, as the processes do it."""
-    both = {"PSIONIC_CSM_REDIS_URL": "redis://ours", "REDIS_URL": "redis://general"}
-
-    assert named_url(both) == "redis://ours"
-    assert named_url({"REDIS_URL": "redis://general"}) == "redis://general"
-    assert named_url({}) is None
 
 
 def test_a_throwaway_server_writes_nothing_and_hears_only_loopback(tmp_path: Path) -> None:

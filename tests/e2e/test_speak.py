@@ -68,7 +68,7 @@ def test_a_damaged_artifact_is_named_and_nothing_hangs(
 ) -> None:
     """When the worker can't load, its code and reason come back instead of a wait."""
     damaged = tmp_path / "damaged"
-    shutil.copytree(demo_artifact_dir({"PSIONIC_CSM_CACHE": str(demo_cache)}), damaged)
+    shutil.copytree(demo_artifact_dir(demo_cache), damaged)
     with (damaged / "model.safetensors").open("r+b") as file:
         file.truncate(1_000_000)
 
