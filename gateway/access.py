@@ -12,11 +12,11 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.clock import monotonic_ms
+from shared.errors import NOT_NOW
 
 ENTRY: Final = "psionic.access"
 ROUTE: Final = "psionic.route"
 WINDOW_MS: Final = 60_000.0
-REFUSALS: Final = (429, 503)
 
 log = structlog.get_logger()
 
@@ -62,7 +62,7 @@ class AccessLog:
             nonlocal status, sent_bytes
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if status in REFUSALS and scope["method"] == "POST":
+                if status in NOT_NOW and scope["method"] == "POST":
                     self._refusals.note()
             sent_bytes += len(message.get("body", b""))
             await send(message)

@@ -7,17 +7,14 @@ raw body a transfer that is broken off.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import Message, Send
+from starlette.types import Send
 
-from gateway.envelope import error_body, error_response
+from gateway.envelope import error_response
 from gateway.facts import Facts
-from gateway.formats import AUDIO
 from gateway.headers import (
     BUDGET_EXCEEDED,
     REPLAYED,
@@ -26,43 +23,15 @@ from gateway.headers import (
     stream_headers,
 )
 from gateway.outcome import Intake, Outcome
-from gateway.runtime import Served
+from gateway.player import Line, Player
 from gateway.speech import Speech, Take
-from gateway.streams import Chunk, Framing, framing_for
-from gateway.terminals import terminal_keys
+from gateway.streams import framing_for
 from gateway.validation import SpeechCall
 from shared.errors import SpeechError
-from shared.messages import End, FrameRecord
+from shared.messages import FrameRecord
 from shared.settings import GatewaySettings
 
-SEND_STALL_S: Final = 30.0
-"""How long a client may take no byte before it counts as gone."""
-
 Entry = dict[str, Any]
-
-
-class Line:
-    """The way back to one client, with a limit on how long it may stall."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-
-    async def begin(self, content_type: str, headers: Mapping[str, str]) -> None:
-        raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-        raw.append((b"content-type", content_type.encode()))
-        await self.send({"type": "http.response.start", "status": 200, "headers": raw})
-
-    async def write(self, data: bytes, *, more: bool = True) -> None:
-        if data or not more:
-            await self.send({"type": "http.response.body", "body": data, "more_body": more})
-
-    async def send(self, message: Message) -> None:
-        """Raises ClientDisconnect when the client takes nothing any more."""
-        try:
-            async with asyncio.timeout(SEND_STALL_S):
-                await self._send(message)
-        except TimeoutError:
-            raise ClientDisconnect from None
 
 
 class Delivery:
@@ -104,7 +73,7 @@ class Delivery:
         outcome = intake.judge(event, replayed=take.replayed)
         _note(entry, take, outcome)
         headers = {
-            **self._execution(take.call, outcome.served, outcome.terminal.runtime_image_ref),
+            **execution_headers(take.call, outcome.served, outcome.terminal.runtime_image_ref),
             **result_headers(
                 outcome,
                 seed=take.call.job.seed,
@@ -128,7 +97,7 @@ class Delivery:
         worker_id = take.claimed.worker_id if take.claimed else None
         player.served = await self._facts.served(take.call.artifact, worker_id)
         headers = {
-            **self._execution(take.call, player.served, self._settings.runtime_image_ref),
+            **execution_headers(take.call, player.served, self._settings.runtime_image_ref),
             **stream_headers(stream_format),
             **_marks(take),
         }
@@ -138,11 +107,6 @@ class Delivery:
             entry["code"] = failure.code
         elif player.outcome is not None:
             _note(entry, take, player.outcome)
-
-    def _execution(
-        self, call: SpeechCall, served: Served, runtime_image_ref: str
-    ) -> dict[str, str]:
-        return execution_headers(call, served, runtime_image_ref)
 
     async def _refuse(
         self,
@@ -159,87 +123,9 @@ class Delivery:
             served=served,
             request_id=call.job.request_id,
             rollback_target=call.artifact.manifest.rollback_target,
-            headers={**self._execution(call, served, self._settings.runtime_image_ref), **marks},
+            headers={**execution_headers(call, served, self._settings.runtime_image_ref), **marks},
         )
         await response({"type": "http"}, _no_receive, line.send)
-
-
-class Player:
-    """Plays one take out over one line, in one framing."""
-
-    def __init__(self, take: Take, framing: Framing, line: Line) -> None:
-        self.line = line
-        self.served = Served()
-        self.outcome: Outcome | None = None
-        self._take = take
-        self._framing = framing
-        self._intake = Intake()
-        self._end: End | None = None
-
-    async def first(self) -> FrameRecord | None:
-        """The first frame, or None when the voice turn's budget is used up before it.
-
-        Raises SpeechError when the job ends, or can't be heard any more, before either.
-        """
-        if self._take.call.transport.stream_format == AUDIO:
-            event: FrameRecord | End | None = await self._take.next()
-        else:
-            event = await self._take.next_within_budget()
-        if isinstance(event, End):
-            self._intake.judge(event, replayed=self._take.replayed)
-            raise SpeechError("no_audio_generated", "the job ended before the first frame")
-        return event
-
-    async def play(self, event: FrameRecord | None) -> SpeechError | None:
-        """Send every event; returns the failure that was told, if there was one."""
-        await self.line.write(self._framing.start())
-        try:
-            if event is None:
-                await self.line.write(self._framing.fallback(self._fallback()))
-            else:
-                await self._send(event)
-            while isinstance(heard := await self._take.next(), FrameRecord):
-                await self._send(heard)
-            self._end = heard
-            self.outcome = self._intake.judge(heard, replayed=self._take.replayed)
-        except SpeechError as failure:
-            await self._tell(failure)
-            return failure
-        await self.line.write(self._framing.terminal(self._document(None)), more=False)
-        return None
-
-    async def _send(self, frame: FrameRecord) -> None:
-        self._intake.take(frame.pcm)
-        final = frame.index + 1 == self._take.call.job.max_frames
-        await self.line.write(self._framing.audio(Chunk(frame, final)))
-
-    async def _tell(self, failure: SpeechError) -> None:
-        error = error_body(
-            failure,
-            served=self.served,
-            request_id=self._take.call.job.request_id,
-            rollback_target=self._take.call.artifact.manifest.rollback_target,
-        )
-        last = self._framing.error({"error": error, **self._document(failure)})
-        if last is not None:
-            await self.line.write(last, more=False)
-
-    def _fallback(self) -> dict[str, Any]:
-        return {
-            "reason": "voice_turn_budget_exceeded",
-            "elapsed_ms": self._take.elapsed_ms,
-            "rollback_target": self._take.call.artifact.manifest.rollback_target,
-        }
-
-    def _document(self, failure: SpeechError | None) -> dict[str, Any]:
-        return terminal_keys(
-            self._take.call,
-            self._end,
-            served=self.served,
-            chunk_count=self._intake.frames,
-            failure=failure,
-            replayed=self._take.replayed,
-        )
 
 
 def _marks(take: Take) -> dict[str, str]:

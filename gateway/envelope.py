@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 
 from gateway.bodies import BodyLeftUnread
 from gateway.runtime import UNSERVED, Served
-from shared.errors import SpeechError
+from shared.errors import AUTHENTICATION, NOT_NOW, SpeechError
 
 EXECUTION_MODE: Final = "native"
 REQUEST_ID_HEADER: Final = "x-psionic-request-id"
@@ -53,12 +53,12 @@ def error_headers(error: SpeechError, request_id: str | None) -> dict[str, str]:
     }
     if request_id is not None:
         headers[REQUEST_ID_HEADER] = request_id
-    if error.status in (429, 503):
+    if error.status in NOT_NOW:
         wait_s = math.ceil(error.retry_after_s or 0)
         headers["retry-after"] = str(max(MIN_RETRY_AFTER_S, wait_s))
     if isinstance(error, BodyLeftUnread):
         headers["connection"] = "close"
-    if error.status == 401:
+    if error.type == AUTHENTICATION:
         headers["www-authenticate"] = "Bearer"
     return headers
 

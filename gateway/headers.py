@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.envelope import EXECUTION_MODE, REQUEST_ID_HEADER, flag, printable
 from gateway.outcome import Outcome
 from gateway.runtime import Served
+from gateway.streams import STREAMING_MODE
 from gateway.validation import SpeechCall
 
 REPLAYED = "x-psionic-csm-replayed"
@@ -31,7 +32,7 @@ def execution_headers(call: SpeechCall, served: Served, runtime_image_ref: str) 
 
 def stream_headers(stream_format: str) -> dict[str, str]:
     return {
-        "x-psionic-streaming-mode": "generation_time_windowed",
+        "x-psionic-streaming-mode": STREAMING_MODE,
         "x-psionic-stream-format": stream_format,
         "x-psionic-stream-window-frames": "1",
         "cache-control": "no-store",

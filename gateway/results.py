@@ -68,10 +68,6 @@ def _terminal(record: JobRecord) -> dict[str, Any] | None:
     if record.end is None:
         return None
     failure = failure_of(record.end)
-    keys = terminal_keys(None, record.end, chunk_count=record.frame_count, failure=failure)
-    return {
-        **keys,
-        **record.facts,
-        "request_id": record.request_id,
-        "cancellation_id": record.cancellation_id,
-    }
+    return terminal_keys(
+        record, record.facts, record.end, chunk_count=record.frame_count, failure=failure
+    )

@@ -17,6 +17,7 @@ from gateway.delivery import Delivery
 from gateway.documents import Documents
 from gateway.envelope import REQUEST_ID_HEADER, error_response
 from gateway.facts import Facts
+from gateway.ids import RequestIds, check_id, is_id
 from gateway.presence import Presence
 from gateway.results import ResultReader
 from gateway.schema import (
@@ -26,7 +27,7 @@ from gateway.schema import (
     refuse_unknown,
     refuse_unsupported,
 )
-from gateway.validation import SpeechCall, Validator, check_id, is_id, new_request_id
+from gateway.validation import SpeechCall, Validator
 from scheduler.cancellation import Cancellation
 from shared.clock import monotonic_ms
 from shared.errors import SpeechError
@@ -104,23 +105,6 @@ class SpeechEndpoint:
             request_id=request_id,
             rollback_target=self._default.manifest.rollback_target,
         )
-
-
-class RequestIds:
-    """The id of one request: the body's, else a header's, else one of ours."""
-
-    def __init__(self, headers: Headers) -> None:
-        given = headers.get(REQUEST_ID_HEADER)
-        if given is None:
-            given = headers.get("idempotency-key")
-        self.fallback = new_request_id() if given is None else given
-        self.readable = self.fallback if is_id(self.fallback) else None
-
-    def read(self, values: dict[str, Any]) -> None:
-        """Take the body's id, for answers to a request that is refused."""
-        named = values.get("request_id")
-        if named is not None:
-            self.readable = named if is_id(named) else None
 
 
 class AtOnce:

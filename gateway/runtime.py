@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shared.errors import CODES, PENDING_PHASES
+from shared.errors import BACKEND_UNAVAILABLE, CODES, PENDING_PHASES
 from shared.governance.artifacts import Artifact
 from shared.messages import (
     DRAINING,
@@ -89,7 +89,7 @@ def refusal_code(workers: Sequence[Document]) -> str:
         return "draining"
     if states == {UNAVAILABLE}:
         code = str(commonest_refusal(workers)["code"])
-        if code in CODES and CODES[code].status == 503:
+        if code in CODES and CODES[code].type == BACKEND_UNAVAILABLE:
             return code
     return "no_ready_worker"
 

@@ -46,6 +46,8 @@ class Take:
         self._caller = caller
         self._countdown = countdown
         self._arrived_ms = arrived_ms
+        self.first_audio_ms: int | None = None
+        """From admission to the first frame that was heard."""
         self._next_index = 0
 
     @property
@@ -92,6 +94,8 @@ class Take:
                 return event
             elif event.index == self._next_index:
                 self._next_index += 1
+                if event.index == 0:
+                    self.first_audio_ms = event.elapsed_ms
                 return event
             elif event.index > self._next_index:
                 raise SpeechError("internal_error", "a frame is missing")

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import dataclass, field
 from typing import Final
-from uuid import uuid4
 
 from gateway.formats import Transport, choose_transport
+from gateway.ids import check_id
 from gateway.schema import (
     MAX_TEMPERATURE,
     MIN_AUDIO_LENGTH_MS,
@@ -36,8 +35,6 @@ CHARACTERS_PER_SECOND: Final = 25
 MIN_DEFAULT_TIMEOUT_MS: Final = 10_000
 MIMI_CODES: Final = 2048
 """A top-k above the number of candidates changes nothing."""
-
-_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +66,6 @@ class SpeechCall:
             job.cancellation_id,
         ]
         return hashlib.sha256(json.dumps(shape, separators=(",", ":")).encode()).hexdigest()
-
-
-def is_id(value: object) -> bool:
-    """Whether a value can be a request or cancellation id."""
-    return isinstance(value, str) and _ID.fullmatch(value) is not None
-
-
-def new_request_id() -> str:
-    return f"psionic_csm_req_{uuid4().hex}"
 
 
 def default_seed(request_id: str) -> int:
@@ -174,16 +162,6 @@ class Validator:
                 f"voice_turn_budget_ms takes 1 to {longest}",
                 param="voice_turn_budget_ms",
             )
-
-
-def check_id(value: str, param: str) -> None:
-    """Raises SpeechError: ``empty_<param>`` or ``invalid_<param>``."""
-    if not value.strip():
-        raise SpeechError(f"empty_{param}", f"{param} is blank", param=param)
-    if not is_id(value):
-        raise SpeechError(
-            f"invalid_{param}", f"{param} takes 1 to 128 of A-Z a-z 0-9 . _ : -", param=param
-        )
 
 
 def _profile(request: SpeechRequest, artifact: Artifact) -> VoiceProfile:

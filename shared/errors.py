@@ -20,7 +20,7 @@ NOT_FOUND: Final = "not_found_error"
 CONFLICT: Final = "conflict_error"
 OVERLOADED: Final = "overloaded_error"
 GENERATION: Final = "generation_error"
-UNAVAILABLE: Final = "backend_unavailable"
+BACKEND_UNAVAILABLE: Final = "backend_unavailable"
 TIMEOUT: Final = "timeout_error"
 SERVER: Final = "server_error"
 
@@ -102,7 +102,7 @@ CODES: Final[dict[str, CodeSpec]] = {
     **_family(502, GENERATION, True, "no_audio_generated", "csm_synthesis_failed", "worker_lost"),
     **_family(
         503,
-        UNAVAILABLE,
+        BACKEND_UNAVAILABLE,
         True,
         "no_ready_worker",
         "runtime_unavailable",
@@ -113,6 +113,11 @@ CODES: Final[dict[str, CodeSpec]] = {
     ),
     **_family(504, TIMEOUT, True, "queue_timeout", "generation_timeout"),
 }
+
+NOT_NOW: Final = frozenset(
+    spec.status for spec in CODES.values() if spec.type in (OVERLOADED, BACKEND_UNAVAILABLE)
+)
+"""Statuses of refusals for want of capacity: they say when to come back."""
 
 
 class SpeechError(Exception):

@@ -8,8 +8,8 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Send
 
-from gateway import delivery
-from gateway.delivery import Line
+from gateway import player
+from gateway.player import Line
 from gateway.presence import Presence
 
 LAST: Message = {"type": "http.response.body", "body": b"", "more_body": False}
@@ -99,7 +99,7 @@ async def test_cancelling_the_request_cancels_its_work() -> None:
 
 async def test_a_client_that_takes_nothing_counts_as_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that stalls is not waited for without end."""
-    monkeypatch.setattr(delivery, "SEND_STALL_S", 0.02)
+    monkeypatch.setattr(player, "SEND_STALL_S", 0.02)
 
     async def stalled(_: Message) -> None:
         await asyncio.Event().wait()

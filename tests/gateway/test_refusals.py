@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.validation import is_id
+from gateway.ids import is_id
 from shared.errors import CODES
 from tests.gateway.world import SPEECH, World
 

@@ -359,6 +359,8 @@ async def test_a_silent_worker_ends_a_running_stream_at_the_deadline(world: Worl
     last = events(answer.body, "jsonl_base64")[-1]
     assert (last["event"], last["error"]["code"]) == ("error", "generation_timeout")
     assert last["finish_reason"] == "timeout"
+    assert (last["attempt"], last["worker_id"]) == (1, "w1")
+    assert last["first_audio_latency_ms"] >= last["queue_wait_ms"] >= 0
 
 
 async def test_a_replay_streams_the_same_audio(world: World) -> None:

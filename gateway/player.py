@@ -1,0 +1,129 @@
+"""Plays one job to one client: frame by frame, in one framing, to the one event that ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Send
+
+from gateway.envelope import error_body
+from gateway.formats import AUDIO
+from gateway.outcome import Intake, Outcome
+from gateway.runtime import Served
+from gateway.speech import Take
+from gateway.streams import Chunk, Framing
+from gateway.terminals import lasting_facts, terminal_keys
+from shared.errors import SpeechError
+from shared.messages import End, FrameRecord
+
+SEND_STALL_S: Final = 30.0
+"""How long a client may take no byte before it counts as gone."""
+
+
+class Line:
+    """The way back to one client, with a limit on how long it may stall."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def begin(self, content_type: str, headers: Mapping[str, str]) -> None:
+        raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        raw.append((b"content-type", content_type.encode()))
+        await self.send({"type": "http.response.start", "status": 200, "headers": raw})
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:
+        if data or not more:
+            await self.send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def send(self, message: Message) -> None:
+        """Raises ClientDisconnect when the client takes nothing any more."""
+        try:
+            async with asyncio.timeout(SEND_STALL_S):
+                await self._send(message)
+        except TimeoutError:
+            raise ClientDisconnect from None
+
+
+class Player:
+    """Plays one take out over one line, in one framing."""
+
+    def __init__(self, take: Take, framing: Framing, line: Line) -> None:
+        self.line = line
+        self.served = Served()
+        self.outcome: Outcome | None = None
+        self._take = take
+        self._framing = framing
+        self._intake = Intake()
+        self._end: End | None = None
+
+    async def first(self) -> FrameRecord | None:
+        """The first frame, or None when the voice turn's budget is used up before it.
+
+        Raises SpeechError when the job ends, or can't be heard any more, before either.
+        """
+        if self._take.call.transport.stream_format == AUDIO:
+            event: FrameRecord | End | None = await self._take.next()
+        else:
+            event = await self._take.next_within_budget()
+        if isinstance(event, End):
+            self._intake.judge(event, replayed=self._take.replayed)
+            raise SpeechError("no_audio_generated", "the job ended before the first frame")
+        return event
+
+    async def play(self, event: FrameRecord | None) -> SpeechError | None:
+        """Send every event; returns the failure that was told, if there was one."""
+        await self.line.write(self._framing.start())
+        try:
+            if event is None:
+                await self.line.write(self._framing.fallback(self._fallback()))
+            else:
+                await self._send(event)
+            while isinstance(heard := await self._take.next(), FrameRecord):
+                await self._send(heard)
+            self._end = heard
+            self.outcome = self._intake.judge(heard, replayed=self._take.replayed)
+        except SpeechError as failure:
+            await self._tell(failure)
+            return failure
+        await self.line.write(self._framing.terminal(self._document(None)), more=False)
+        return None
+
+    async def _send(self, frame: FrameRecord) -> None:
+        self._intake.take(frame.pcm)
+        final = frame.index + 1 == self._take.call.job.max_frames
+        await self.line.write(self._framing.audio(Chunk(frame, final)))
+
+    async def _tell(self, failure: SpeechError) -> None:
+        error = error_body(
+            failure,
+            served=self.served,
+            request_id=self._take.call.job.request_id,
+            rollback_target=self._take.call.artifact.manifest.rollback_target,
+        )
+        last = self._framing.error({"error": error, **self._document(failure)})
+        if last is not None:
+            await self.line.write(last, more=False)
+
+    def _fallback(self) -> dict[str, Any]:
+        return {
+            "reason": "voice_turn_budget_exceeded",
+            "elapsed_ms": self._take.elapsed_ms,
+            "rollback_target": self._take.call.artifact.manifest.rollback_target,
+        }
+
+    def _document(self, failure: SpeechError | None) -> dict[str, Any]:
+        take = self._take
+        return terminal_keys(
+            take.call.job,
+            lasting_facts(take.call),
+            self._end,
+            claimed=take.claimed,
+            served=self.served,
+            first_audio_ms=take.first_audio_ms,
+            chunk_count=self._intake.frames,
+            failure=failure,
+            replayed=take.replayed,
+        )
