@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import redis.asyncio
@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.access import AccessLog, Refusals, entry_of
@@ -22,6 +23,7 @@ from gateway.documents import Documents
 from gateway.envelope import error_response
 from gateway.facts import Facts
 from gateway.hints import CarrierPush, Hints, Push
+from gateway.ids import readable_id
 from gateway.results import ResultReader
 from gateway.routes import PRINCIPAL, AtOnce, Endpoints, SpeechEndpoint, speech_routes
 from gateway.speech import Speech
@@ -59,44 +61,20 @@ class Gateway:
         self._redis, self._blocking_redis = redis, blocking_redis
         self.facts = Facts(Load(redis, queue.namespace))
         self.reader = EventReader(blocking_redis, queue.namespace, gateway_id)
-        results = Results(redis, queue.namespace)
+        self._results = Results(redis, queue.namespace)
         self.listeners = Listeners(
-            redis, queue, self.reader, Admission(redis, queue), results, gateway_id
+            redis, queue, self.reader, Admission(redis, queue), self._results, gateway_id
         )
         self._hints = Hints(push)
         self.speech = Speech(self.listeners, self.facts, self._hints, queue.namespace)
         self.at_once = AtOnce(settings.max_connections)
-        refusals = Refusals()
-        self._documents = Documents(settings, registry, self.facts, refusals)
-        endpoints = Endpoints(
-            self._documents,
-            Cancellation(redis, queue),
-            ResultReader(results, queue.result_ttl_ms),
-        )
-        validator = Validator(settings, registry)
-        delivery = Delivery(settings, self.speech, self.facts)
-
-        def speech_endpoint(*, lenient: bool) -> SpeechEndpoint:
-            return SpeechEndpoint(
-                validator,
-                delivery,
-                self.facts,
-                registry.default,
-                lenient=lenient,
-                at_once=self.at_once,
-            )
-
+        self._refusals = Refusals()
+        self._documents = Documents(settings, registry, self.facts, self._refusals)
         self.app = Starlette(
-            routes=speech_routes(
-                speech_endpoint(lenient=False),
-                speech_endpoint(lenient=True),
-                endpoints,
-                self._live,
-                self._ready,
-            ),
+            routes=self._routes(settings),
             middleware=[
-                Middleware(AccessLog, refusals),
-                Middleware(Authentication, Principals(settings.api_keys)),
+                Middleware(AccessLog, self._refusals),
+                Middleware(Authentication, Principals(settings.api_keys), self._on_speech_error),
             ],
             exception_handlers={
                 SpeechError: self._on_speech_error,
@@ -107,6 +85,28 @@ class Gateway:
             lifespan=self._lifespan,
         )
         self.app.router.redirect_slashes = False
+
+    def _routes(self, settings: GatewaySettings) -> Sequence[BaseRoute]:
+        queue = settings.queue
+        endpoints = Endpoints(
+            self._documents,
+            Cancellation(self._redis, queue),
+            ResultReader(self._results, queue.result_ttl_ms),
+        )
+        validator = Validator(settings, self._registry)
+        delivery = Delivery(settings, self.speech, self.facts)
+        strict, lenient = (
+            SpeechEndpoint(
+                validator,
+                delivery,
+                self.facts,
+                self._registry.default,
+                lenient=is_lenient,
+                at_once=self.at_once,
+            )
+            for is_lenient in (False, True)
+        )
+        return speech_routes(strict, lenient, endpoints, self._live, self._ready)
 
     def drain(self) -> None:
         """Let nobody in any more; those inside are served to their end."""
@@ -152,7 +152,7 @@ class Gateway:
         return error_response(
             error,
             served=await self.facts.served(default),
-            request_id=entry.get("request_id"),
+            request_id=entry.get("request_id") or readable_id(request.headers),
             rollback_target=default.manifest.rollback_target,
         )
 
@@ -179,20 +179,24 @@ async def _on_disconnect(request: Request, _: Exception) -> Response:
     return Response(status_code=400)
 
 
-class Authentication:
-    """ASGI middleware that names the caller's principal, or raises ``unauthorized``."""
+Refuse = Callable[[Request, Exception], Awaitable[Response]]
 
-    def __init__(self, app: ASGIApp, principals: Principals) -> None:
+
+class Authentication:
+    """ASGI middleware that names the caller's principal, or answers ``unauthorized``."""
+
+    def __init__(self, app: ASGIApp, principals: Principals, refuse: Refuse) -> None:
         self._app = app
         self._principals = principals
+        self._refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not is_public(scope["path"]):
             try:
                 scope[PRINCIPAL] = self._principals.identify(Headers(scope=scope))
             except SpeechError as error:
-                entry_of(scope)["code"] = error.code
-                await error_response(error)(scope, receive, send)
+                refusal = await self._refuse(Request(scope), error)
+                await refusal(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

@@ -1,7 +1,7 @@
 """Live facts about the queue and its workers, shared by all requests of one gateway.
 
-However many ask at once, one read is under way; when it fails, all of them hear so together instead
-of waiting one after another.
+However many ask, there is one read in ``FRESH_MS``; when it fails, all who wait hear so together
+instead of one after another.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from shared.clock import monotonic_ms
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact
 
+FRESH_MS: Final = 250.0
+"""How old a fact may be that a decision rests on."""
 RECENT_MS: Final = 2000.0
 """How old a fact may be that only labels an answer."""
 BACK_OFF_MS: Final = 500.0
@@ -29,6 +31,7 @@ class Facts:
     """What is true of the queue, at most a moment ago."""
 
     def __init__(self, load: Load) -> None:
+        self.fresh_ms = FRESH_MS
         self._load = load
         self._reading: asyncio.Task[LoadSnapshot] | None = None
         self._latest: LoadSnapshot | None = None
@@ -37,6 +40,8 @@ class Facts:
 
     async def snapshot(self) -> LoadSnapshot:
         """Raises SpeechError("queue_unavailable") when Redis is away."""
+        if self._latest is not None and monotonic_ms() - self._read_at < self.fresh_ms:
+            return self._latest
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._read(), name="load-read")
             self._reading.add_done_callback(_heard)

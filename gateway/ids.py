@@ -35,13 +35,23 @@ def check_id(value: str, param: str) -> None:
         )
 
 
+def id_in(headers: Headers) -> str | None:
+    """The request id that the headers give, legal or not."""
+    given = headers.get(REQUEST_ID_HEADER)
+    return headers.get(IDEMPOTENCY_HEADER) if given is None else given
+
+
+def readable_id(headers: Headers) -> str | None:
+    """The request id that the headers give, if it can be one."""
+    given = id_in(headers)
+    return given if is_id(given) else None
+
+
 class RequestIds:
     """The id of one request: the body's, else a header's, else one of ours."""
 
     def __init__(self, headers: Headers) -> None:
-        given = headers.get(REQUEST_ID_HEADER)
-        if given is None:
-            given = headers.get(IDEMPOTENCY_HEADER)
+        given = id_in(headers)
         self.fallback = new_request_id() if given is None else given
         self.readable = self.fallback if is_id(self.fallback) else None
 

@@ -111,7 +111,7 @@ class AtOnce:
     """A bound on the speech requests that are open in this process."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self.open = 0
 
     def __enter__(self) -> None:
@@ -122,7 +122,7 @@ class AtOnce:
 
     def check(self) -> None:
         """Raises SpeechError("too_many_waiting")."""
-        if self.open > self._most:
+        if self.open > self.most:
             raise SpeechError(
                 "too_many_waiting", "this gateway has too many open requests", retry_after_s=1.0
             )

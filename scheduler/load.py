@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +10,6 @@ from redis.exceptions import ResponseError
 
 from scheduler.connections import refusing_when_away
 from scheduler.scripts import AsyncScripts
-from shared.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -52,26 +50,14 @@ class LoadSnapshot:
 
 
 class Load:
-    """Reads the load, at most once per ``max_age_ms`` however many ask."""
+    """Reads the load of one namespace, anew each time."""
 
-    def __init__(self, redis: Redis, namespace: str, *, max_age_ms: float = 250.0) -> None:
+    def __init__(self, redis: Redis, namespace: str) -> None:
         self._redis = redis
         self._scripts = AsyncScripts(redis, namespace)
-        self._max_age_ms = max_age_ms
-        self._read_at = -max_age_ms
-        self._latest: LoadSnapshot | None = None
-        self._reading = asyncio.Lock()
 
     async def snapshot(self) -> LoadSnapshot:
         """Raises :class:`SpeechError` ``queue_unavailable`` when Redis is away."""
-        async with self._reading:
-            if self._latest is None or monotonic_ms() - self._read_at > self._max_age_ms:
-                self._latest = None
-                self._latest = await self._read()
-                self._read_at = monotonic_ms()
-            return self._latest
-
-    async def _read(self) -> LoadSnapshot:
         with refusing_when_away():
             reply = await self._scripts.call("load")
             memory = await self._memory_share()

@@ -50,7 +50,17 @@ async def test_a_wrong_key_is_unauthorized(world: World, headers: dict[str, str]
     assert {(answer.status, answer.code) for answer in answers} == {(401, "unauthorized")}
     assert answers[0].headers["www-authenticate"] == "Bearer"
     assert answers[0].error["type"] == "authentication_error"
-    assert not world.redis.keys("t:job:*")
+    assert not world.redis.keys(world.keys.job("*"))
+
+
+async def test_an_unauthorized_call_can_be_correlated(world: World) -> None:
+    """The refusal repeats the id of its header, and says what serves and what to fall back to."""
+    answer = await world.get("/v1/models", headers={"x-psionic-request-id": "r7"})
+
+    assert answer.headers["x-psionic-request-id"] == answer.error["request_id"] == "r7"
+    assert answer.headers["x-psionic-csm-failure-code"] == "unauthorized"
+    assert answer.error["served_backend"] == "cpu"
+    assert answer.error["rollback_target"]
 
 
 async def test_probes_need_no_key(world: World) -> None:
@@ -82,7 +92,7 @@ async def test_no_key_is_kept_in_redis(world: World) -> None:
     call = world.post(HELLO, headers=bearer(KEYS[0]))
     claim = await world.worker.claim()
 
-    everything = str(world.redis.keys("*")) + str(world.redis.hgetall(f"t:job:{claim.job_id}"))
+    everything = str(world.redis.keys("*")) + str(world.redis.hgetall(world.keys.job(claim.job_id)))
 
     assert KEYS[0] not in everything
     assert KEYS[0][:10] not in everything

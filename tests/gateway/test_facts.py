@@ -49,6 +49,21 @@ async def test_all_who_ask_share_one_read() -> None:
     assert load.reads == 1
 
 
+async def test_a_fresh_read_serves_those_who_come_later() -> None:
+    """A moment later nobody reads again; when the moment is over, the next one does."""
+    load = SlowLoad(LoadSnapshot())
+    load.go.set()
+    known = over(load)
+
+    for _ in range(3):
+        await known.snapshot()
+    assert load.reads == 1
+
+    known.fresh_ms = 0.0
+    await known.snapshot()
+    assert load.reads == 2
+
+
 async def test_all_who_ask_hear_of_a_failure_together() -> None:
     """Nobody waits for his turn to find out that Redis is away."""
     load = SlowLoad(SpeechError("queue_unavailable", "away"))

@@ -410,7 +410,7 @@ async def test_the_worker_gets_the_call_and_nothing_else(world: World) -> None:
 
 async def test_a_bound_on_open_requests_answers_in_the_envelope(world: World) -> None:
     """Past the bound of one gateway's open requests: 429 before the body is looked at."""
-    world.gateway.at_once._most = 1
+    world.gateway.at_once.most = 1
     inside = world.post(HELLO)
     await world.worker.hints.get()
 

@@ -323,7 +323,7 @@ async def running(
             **parts,
         },
     )
-    gateway.facts._load._max_age_ms = 0.0  # tests look at what they have just done
+    gateway.facts.fresh_ms = 0.0  # tests look at what they have just done
     app = gateway.app
     worker.beat()
     async with app.router.lifespan_context(app):

@@ -100,7 +100,7 @@ class Deployment:
         self.admission = Admission(aclient, settings)
         self.cancellation = Cancellation(aclient, settings)
         self.results = Results(aclient, settings.namespace)
-        self.load = Load(aclient, settings.namespace, max_age_ms=0)
+        self.load = Load(aclient, settings.namespace)
         self.reaper = Reaper(client, settings)
         self.reader = EventReader(aclient, settings.namespace, "g1")
         self.listeners = Listeners(
