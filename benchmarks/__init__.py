@@ -1,0 +1,17 @@
+"""How fast the engine is, measured: ``psionic-csm bench engine`` and ``make gpu-check``.
+
+records      what was measured, frozen
+arithmetic   bytes of a frame, rates, ratios: pure functions
+bounds       what was promised of each number, and whether it holds
+material     the seeded artifact that is measured, at three sizes
+rig          a loaded model with lanes, from the engine's public parts
+timing       compared variants in turns, so that drift hits all alike
+machine      the processor, its load, its memory's read bandwidth
+speaking     frames, first audio, prefill, joins, the codec
+oracle       transformers' CSM on the same weights
+overhead     the share of a step outside kernels
+load_probe   loading, in a process of its own
+engine       the whole run on one screen
+show, plot   the tables and the picture
+gpu_check    the checks for a machine with CUDA; ``gpu`` holds them
+"""

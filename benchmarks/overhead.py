@@ -1,0 +1,41 @@
+"""How much of a frame is spent outside operators, as torch's profiler sees it on a CPU.
+
+Counted as inside: the time of every outermost operator, its own dispatch included. What is left of
+the wall clock is Python, and the profiler's own cost, which makes the share an upper estimate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.records import Overhead
+
+HEAVIEST: Final = 8
+
+
+def overhead(frame: Callable[[], None], lanes: int, frames: int) -> Overhead:
+    """Profile ``frames`` calls of ``frame``."""
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        began = time.perf_counter()
+        for _ in range(frames):
+            frame()
+        wall_us = (time.perf_counter() - began) * 1e6
+    events: list[Any] = [each for each in profiled.events() or [] if each.name != "[memory]"]
+    outermost = [each for each in events if each.cpu_parent is None]
+    inside_us = sum(each.time_range.elapsed_us() for each in outermost)
+    by_name: Counter[str] = Counter()
+    for each in events:
+        by_name[each.name] += each.self_cpu_time_total
+    return Overhead(
+        lanes=lanes,
+        outside_share=max(0.0, 1.0 - inside_us / wall_us),
+        kernels=len(outermost) // frames,
+        heaviest=tuple(
+            (name, time_us / wall_us) for name, time_us in by_name.most_common(HEAVIEST)
+        ),
+    )

@@ -1,0 +1,94 @@
+"""``psionic-csm bench engine``: how fast the engine is on this machine."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from cli import show
+from cli.artifacts import WORKER_EXTRA
+from cli.exits import NOT_STARTED, USAGE, CommandFailed
+from shared.errors import SpeechError
+from shared.settings import read_cache_dir
+
+SIZES: Final = {"full": "bfloat16", "demo": "float32", "tiny": "float32"}
+"""Sizes of model that can be measured, with the precision that each is measured in by itself."""
+DTYPES: Final = ("bfloat16", "float32")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was asked for on the command line."""
+
+    size: str
+    lanes: str
+    frames: int
+    threads: int | None
+    chunk: int
+    dtype: str | None
+    report_file: Path | None
+    plot_file: Path | None
+
+
+def run(wish: Wish) -> None:
+    """Measure, print the tables, write the files."""
+    lanes, dtype = _lanes(wish.lanes), _dtype(wish)
+    try:
+        from benchmarks import engine, machine, plot
+        from benchmarks.load_probe import ProbeFailed
+        from benchmarks.show import print_report
+    except ImportError as error:
+        raise CommandFailed(
+            NOT_STARTED, f"measuring needs what a worker needs ({error})", hint=WORKER_EXTRA
+        ) from error
+    plan = engine.Plan(
+        size=wish.size,
+        lanes=lanes,
+        frames=wish.frames,
+        threads=wish.threads or machine.usable_cores(),
+        chunk=wish.chunk,
+        dtype=dtype,
+        cache=read_cache_dir(),
+    )
+    try:
+        with show.activity() as activity:
+            report = engine.run(plan, activity)
+    except SpeechError as error:
+        raise CommandFailed(NOT_STARTED, error.message, code=error.code) from error
+    except ProbeFailed as error:
+        raise CommandFailed(
+            NOT_STARTED, "the worker's load failed", details=tuple(str(error).splitlines())
+        ) from error
+    except OSError as error:
+        raise CommandFailed(NOT_STARTED, f"can't build the weights: {error}") from error
+    print_report(report, show.out())
+    if wish.report_file is not None:
+        _write(wish.report_file, json.dumps(asdict(report), indent=2) + "\n")
+    if wish.plot_file is not None:
+        _write(wish.plot_file, plot.svg(report))
+
+
+def _lanes(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch("[1-9][0-9]{0,2}", each) for each in parts):
+        raise CommandFailed(USAGE, "--lanes takes numbers from 1 to 999, as 1,2,4,8")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+def _dtype(wish: Wish) -> str:
+    if wish.size not in SIZES:
+        raise CommandFailed(USAGE, f"--size is one of {', '.join(SIZES)}")
+    dtype = wish.dtype or SIZES[wish.size]
+    if dtype not in DTYPES:
+        raise CommandFailed(USAGE, f"--dtype is one of {', '.join(DTYPES)}")
+    return dtype
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandFailed(NOT_STARTED, f"can't write {path}: {error.strerror}") from error
