@@ -172,7 +172,10 @@ def run(engine: Engine, generations: Sequence[Generation] = (), limit: int = 200
 
 
 def oracle(config: CsmConfig, seed: int = 0) -> Any:
-    """transformers' CSM of the same shape with seeded weights; its own codec is shrunk."""
+    """transformers' CSM of the same shape with seeded weights; its own codec is shrunk.
+
+    Untied tables differ.
+    """
     from transformers import CsmConfig as HfConfig
     from transformers import CsmForConditionalGeneration
 

@@ -13,9 +13,9 @@ from gpu_worker.codec import StreamingMimi
 from gpu_worker.model.checkpoint import load_checkpoint, load_config, load_mimi, load_state
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.model.layouts import torchtune_shapes
-from shared.digests import file_sha256
 from shared.errors import PENDING_PHASES, SpeechError
 from shared.governance.artifacts import Artifact, load_artifact
+from tests.gpu_worker.rebound import rebind
 
 Edit = Callable[[bytes], bytes]
 
@@ -24,32 +24,6 @@ Edit = Callable[[bytes], bytes]
 def directory(tiny_artifact: Artifact, tmp_path: Path) -> Path:
     """A copy of the artifact that a test may damage."""
     return shutil.copytree(tiny_artifact.directory, tmp_path / "artifact")
-
-
-def rebind(directory: Path, name: str, data: bytes) -> Artifact:
-    """The artifact with another file in it and every digest made to fit, as if so published."""
-    (directory / name).write_bytes(data)
-    digest = file_sha256(directory / name)
-    manifest = json.loads((directory / "manifest.json").read_text())
-    voices = json.loads((directory / "voices.json").read_text())
-    manifest["files"][name] |= {"sha256": digest, "bytes": len(data)}
-    key = {
-        "csm_config": "csm_config_digest",
-        "csm_model": "csm_model_digest",
-        "llama_tokenizer": "llama_tokenizer_digest",
-        "mimi_weight": "mimi_weight_digest",
-    }.get(manifest["files"][name]["role"])
-    if key:
-        voices["profiles"][0][key] = digest
-    if key == "csm_model_digest":
-        manifest["artifact_id"] = f"{manifest['model_id']}@{digest}"
-    (directory / "voices.json").write_text(json.dumps(voices))
-    manifest["files"]["voices.json"] |= {
-        "sha256": file_sha256(directory / "voices.json"),
-        "bytes": (directory / "voices.json").stat().st_size,
-    }
-    (directory / "manifest.json").write_text(json.dumps(manifest))
-    return load_artifact(directory)
 
 
 def refusal(artifact: Artifact, **places: Any) -> str:
@@ -176,7 +150,7 @@ def test_files_that_do_not_belong_together_are_refused(
     directory: Path, name: str, edit: Edit, code: str
 ) -> None:
     """Right digests don't help files that make no model, or not the same one."""
-    artifact = rebind(directory, name, edit((directory / name).read_bytes()))
+    artifact = rebind(directory, {name: edit((directory / name).read_bytes())})
 
     assert refusal(artifact) == code
 
