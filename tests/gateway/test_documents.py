@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from shared.settings import RUNTIME_IMAGE_UNSET
 from tests.gateway.world import World
 
 HEALTH_KEYS = [
@@ -62,49 +63,6 @@ WORKER_SECTION_KEYS = [
     "governance_fields",
     "business_authority",
 ]
-VOICE_KEYS = [
-    "id",
-    "display_name",
-    "approval_status",
-    "runtime_admission",
-    "source_prompt_profile_id",
-    "speaker",
-    "source",
-    "prompt_transcript_sha256",
-    "prompt_audio_sha256",
-    "mimi_tokens_sha256",
-    "prompt_codebooks",
-    "consent_posture",
-    "allowed_product_surfaces",
-    "disallowed_product_surfaces",
-    "retention_policy",
-    "redaction_policy",
-    "watermarking",
-    "watermarking_refusal_code",
-]
-GOVERNANCE_KEYS = [
-    "schema_version",
-    "voice_profile_governance_schema_version",
-    "artifact_id",
-    "artifact_hash",
-    "model_id",
-    "model_version",
-    "source_repositories",
-    "license_posture",
-    "runtime_image_ref",
-    "quantization",
-    "tokenizer_dependency",
-    "audio_codec_dependency",
-    "allowed_voice_profile_ids",
-    "disallowed_voice_use_cases",
-    "watermark_status",
-    "watermark_refusal_code",
-    "canary_promotion",
-    "primary_promotion",
-    "rollback_target",
-    "missing_governance_blocks",
-    "autopilot_consumption",
-]
 LIVE_WORKER_KEYS = {
     "worker_id",
     "host",
@@ -144,8 +102,8 @@ async def test_the_shape_of_health(world: World) -> None:
     assert list(health) == HEALTH_KEYS
     assert list(health["runtime"]) == RUNTIME_KEYS
     assert list(health["worker"]) == WORKER_SECTION_KEYS
-    assert [list(voice) for voice in health["voice_profiles"]] == [VOICE_KEYS, VOICE_KEYS]
-    assert list(health["governance"]) == GOVERNANCE_KEYS
+    assert health["voice_profiles"] == world.artifact.published_voices()
+    assert health["governance"] == world.artifact.published_governance(RUNTIME_IMAGE_UNSET)
     assert list(health["artifact_digests"]) == [
         "csm_config_digest",
         "csm_model_digest",

@@ -12,6 +12,7 @@ from gateway.validation import default_seed
 from shared.digests import sha256_hex
 from shared.wav import wav_file
 from tests.gateway.world import SPEECH, World, codes, pcm
+from tests.manifests import DIGESTS
 
 HELLO = {"input": "Hello.", "request_id": "r1"}
 CANCELLATIONS = "/psionic/csm/cancellations"
@@ -38,13 +39,12 @@ async def test_headers_carry_the_evidence(world: World) -> None:
 
     headers = (await call.answer()).headers
 
-    artifact, digest = world.artifact, "sha256:" + 64 * "{}"
     expected = {
         "x-psionic-model-id": "sesame/csm-1b",
         "x-psionic-request-id": "r1",
         "x-psionic-cancellation-id": "c1",
         "x-psionic-timeout-ms": "10000",
-        "x-psionic-csm-artifact-id": artifact.artifact_id,
+        "x-psionic-csm-artifact-id": world.artifact.artifact_id,
         "x-psionic-csm-governance-schema": "psionic.csm.artifact_governance.v1",
         "x-psionic-csm-license-posture": "license_review_required",
         "x-psionic-csm-runtime-image-ref": "image@1",
@@ -59,15 +59,15 @@ async def test_headers_carry_the_evidence(world: World) -> None:
         "x-psionic-csm-runtime-admission": (
             "admitted_openagents_operated_autopilot_production_dogfood"
         ),
-        "x-psionic-csm-consent-posture": "placeholder",
+        "x-psionic-csm-consent-posture": "placeholder_not_arbitrary_user_upload",
         "x-psionic-csm-watermarking": "unsupported_operator_accepted_limited_dogfood",
         "x-psionic-csm-watermark-refusal-code": "csm_watermarking_unavailable",
         "x-psionic-csm-promotion-gate": "blocked_too",
         "x-psionic-csm-rollback-target": "fallback_to_current_autopilot_tts_provider",
-        "x-psionic-artifact-csm-config-digest": digest.format(*64 * "c"),
-        "x-psionic-artifact-csm-model-digest": digest.format(*64 * "a"),
-        "x-psionic-artifact-llama-tokenizer-digest": digest.format(*64 * "d"),
-        "x-psionic-artifact-mimi-weight-digest": digest.format(*64 * "e"),
+        "x-psionic-artifact-csm-config-digest": DIGESTS["csm_config_digest"],
+        "x-psionic-artifact-csm-model-digest": f"sha256:{64 * 'a'}",
+        "x-psionic-artifact-llama-tokenizer-digest": DIGESTS["llama_tokenizer_digest"],
+        "x-psionic-artifact-mimi-weight-digest": DIGESTS["mimi_weight_digest"],
         "x-psionic-csm-generated-frame-count": "2",
         "x-psionic-csm-prompt-frame-count": "130",
         "x-psionic-csm-hit-eos": "true",

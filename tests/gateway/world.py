@@ -24,6 +24,7 @@ from shared.keys import Keys
 from shared.messages import FrameRecord, Terminal
 from shared.settings import GatewaySettings
 from tests.gateway.artifacts import write_artifact
+from tests.scheduler.conftest import terminal
 
 PATIENCE_S = 10.0
 SPEECH = "/psionic/csm/speech"
@@ -136,28 +137,17 @@ def statement(frames: int, reason: str, cause: str | None, **changes: Any) -> Te
     for index in range(frames):
         codebooks.update(codes(index))
         samples.update(pcm(index))
-    terminal = Terminal(
-        finish_reason=reason,
+    honest = terminal(
+        reason,
         stop_cause=cause,
-        failure_code=None,
-        message="",
         generated_frame_count=frames,
         prompt_frame_count=130,
         codebook_frames_sha256=str(codebooks) if frames else None,
         pcm16_sha256=str(samples) if frames else None,
         wav_pcm16_digest=wav_pcm16_digest(map(pcm, range(frames))) if frames else None,
-        worker_id="w1",
-        requested_backend="cpu",
-        backend="cpu",
-        execution_engine="torch_csm_cpu",
-        residency="warm_cpu",
-        accelerated_backend="unavailable_fail_closed",
-        gpu_model="none",
-        cpu_fallback_reason=None,
         runtime_image_ref="image@1",
-        determinism_class="test",
     )
-    return replace(terminal, **changes)
+    return replace(honest, **changes)
 
 
 @dataclass
