@@ -7,6 +7,8 @@ from gateway.outcome import Outcome
 from gateway.runtime import Served
 from gateway.streams import STREAMING_MODE
 from gateway.validation import SpeechCall
+from shared.governance.artifacts import GOVERNANCE_SCHEMA, Artifact
+from shared.governance.voices import VoiceProfile
 
 REPLAYED = "x-psionic-csm-replayed"
 BUDGET_EXCEEDED = "x-psionic-csm-voice-turn-budget-exceeded"
@@ -18,7 +20,7 @@ def execution_headers(call: SpeechCall, served: Served, runtime_image_ref: str) 
         "x-psionic-model-id": printable(call.model),
         REQUEST_ID_HEADER: call.job.request_id,
         "x-psionic-timeout-ms": str(call.timeout_ms),
-        **call.artifact.headers(call.profile, runtime_image_ref),
+        **_governance_headers(call.artifact, call.profile, runtime_image_ref),
         "x-psionic-served-backend": printable(served.backend),
         "x-psionic-execution-mode": EXECUTION_MODE,
         "x-psionic-execution-engine": printable(served.execution_engine),
@@ -28,6 +30,33 @@ def execution_headers(call: SpeechCall, served: Served, runtime_image_ref: str) 
     if call.job.cancellation_id is not None:
         headers["x-psionic-cancellation-id"] = call.job.cancellation_id
     return headers
+
+
+def _governance_headers(
+    artifact: Artifact, profile: VoiceProfile, runtime_image_ref: str
+) -> dict[str, str]:
+    """What the manifests alone say; their texts are legal header values."""
+    manifest, watermark = artifact.manifest, profile.watermark_policy
+    digests = {
+        f"x-psionic-artifact-{name.replace('_', '-')}": digest
+        for name, digest in artifact.published_digests().items()
+    }
+    return {
+        "x-psionic-csm-artifact-id": artifact.artifact_id,
+        "x-psionic-csm-governance-schema": GOVERNANCE_SCHEMA,
+        "x-psionic-csm-license-posture": manifest.license_posture,
+        "x-psionic-csm-runtime-image-ref": runtime_image_ref,
+        "x-psionic-csm-voice-profile-id": profile.profile_id,
+        "x-psionic-csm-source-prompt-profile-id": profile.source_prompt_profile_id,
+        "x-psionic-csm-voice-approval-status": profile.approval_status,
+        "x-psionic-csm-runtime-admission": profile.runtime_admission,
+        "x-psionic-csm-consent-posture": profile.consent_posture,
+        "x-psionic-csm-watermarking": watermark.status,
+        "x-psionic-csm-watermark-refusal-code": watermark.refusal_code,
+        "x-psionic-csm-promotion-gate": manifest.promotion.primary,
+        "x-psionic-csm-rollback-target": manifest.rollback_target,
+        **digests,
+    }
 
 
 def stream_headers(stream_format: str) -> dict[str, str]:

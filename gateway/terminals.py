@@ -9,6 +9,7 @@ from gateway.runtime import Served
 from gateway.validation import SpeechCall
 from shared import errors
 from shared.errors import SpeechError
+from shared.governance.artifacts import GOVERNANCE_SCHEMA
 from shared.messages import ERROR, LENGTH, READY, STOP, TIMEOUT, Claimed, End
 from shared.wav import FRAME_BYTES, FRAME_MS, HEADER_BYTES
 
@@ -36,11 +37,19 @@ class Named(Protocol):
 
 def lasting_facts(call: SpeechCall) -> dict[str, Any]:
     """The terminal's keys that the request alone decides, for whoever reads its result later."""
+    manifest, profile = call.artifact.manifest, call.profile
     return {
         "model": call.model,
-        **call.artifact.terminal_facts(call.profile),
+        "artifact_id": manifest.artifact_id,
+        "governance_schema": GOVERNANCE_SCHEMA,
+        "license_posture": manifest.license_posture,
+        "voice_profile_id": profile.profile_id,
+        "runtime_admission": profile.runtime_admission,
+        "watermarking": profile.watermark_policy.status,
+        "watermarking_refusal_code": profile.watermark_policy.refusal_code,
         "seed": call.job.seed,
-        "rollback_target": call.artifact.manifest.rollback_target,
+        "source_prompt_profile_id": profile.source_prompt_profile_id,
+        "rollback_target": manifest.rollback_target,
     }
 
 

@@ -150,42 +150,6 @@ class Artifact:
             },
         }
 
-    def headers(self, profile: VoiceProfile, runtime_image_ref: str) -> dict[str, str]:
-        """The response headers that come from the manifests alone."""
-        digests = {
-            f"x-psionic-artifact-{name.replace('_', '-')}": digest
-            for name, digest in self.published_digests().items()
-        }
-        return {
-            "x-psionic-csm-artifact-id": self.artifact_id,
-            "x-psionic-csm-governance-schema": GOVERNANCE_SCHEMA,
-            "x-psionic-csm-license-posture": self.manifest.license_posture,
-            "x-psionic-csm-runtime-image-ref": runtime_image_ref,
-            "x-psionic-csm-voice-profile-id": profile.profile_id,
-            "x-psionic-csm-source-prompt-profile-id": profile.source_prompt_profile_id,
-            "x-psionic-csm-voice-approval-status": profile.approval_status,
-            "x-psionic-csm-runtime-admission": profile.runtime_admission,
-            "x-psionic-csm-consent-posture": profile.consent_posture,
-            "x-psionic-csm-watermarking": profile.watermark_policy.status,
-            "x-psionic-csm-watermark-refusal-code": profile.watermark_policy.refusal_code,
-            "x-psionic-csm-promotion-gate": self.manifest.promotion.primary,
-            "x-psionic-csm-rollback-target": self.manifest.rollback_target,
-            **digests,
-        }
-
-    def terminal_facts(self, profile: VoiceProfile) -> dict[str, str]:
-        """The keys of a terminal event that come from the manifests alone."""
-        return {
-            "artifact_id": self.artifact_id,
-            "governance_schema": GOVERNANCE_SCHEMA,
-            "license_posture": self.manifest.license_posture,
-            "voice_profile_id": profile.profile_id,
-            "runtime_admission": profile.runtime_admission,
-            "watermarking": profile.watermark_policy.status,
-            "watermarking_refusal_code": profile.watermark_policy.refusal_code,
-            "source_prompt_profile_id": profile.source_prompt_profile_id,
-        }
-
 
 class ArtifactRegistry:
     """The artifacts that a process knows, the default first."""

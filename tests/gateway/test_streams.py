@@ -216,6 +216,13 @@ async def test_the_terminal_carries_everything(world: World) -> None:
     expected = {
         "event": "terminal",
         "model": "sesame/csm-1b",
+        "artifact_id": world.artifact.artifact_id,
+        "governance_schema": "psionic.csm.artifact_governance.v1",
+        "license_posture": "license_review_required",
+        "voice_profile_id": "openagents/default_female_v1",
+        "runtime_admission": "admitted_openagents_operated_autopilot_production_dogfood",
+        "watermarking": "unsupported_operator_accepted_limited_dogfood",
+        "watermarking_refusal_code": "csm_watermarking_unavailable",
         "backend": "cpu",
         "generated_frame_count": 3,
         "hit_eos": True,

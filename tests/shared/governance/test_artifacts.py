@@ -112,24 +112,11 @@ def test_missing_governance_blocks_are_computed(
     ]
 
 
-def test_headers_carry_the_manifests(artifact: Artifact) -> None:
-    """Every header that governance decides is there, and is a legal header value."""
-    headers = artifact.headers(artifact.voices.default, "image")
-
-    assert headers["x-psionic-csm-artifact-id"] == ARTIFACT_ID
-    assert headers["x-psionic-artifact-llama-tokenizer-digest"] == TOKENIZER
-    assert headers["x-psionic-csm-promotion-gate"] == "blocked_too"
-    assert len(headers) == 17
-    assert all(value.isascii() and value.isprintable() for value in headers.values())
-
-
-def test_terminal_and_safety_facts(artifact: Artifact) -> None:
-    """Terminals and safety_capabilities take the watermark posture from the voice manifest."""
-    facts = artifact.terminal_facts(artifact.voices.default)
+def test_safety_is_published_as_the_voices_say(artifact: Artifact) -> None:
+    """safety_capabilities takes the watermark posture from the voice manifest."""
     safety = artifact.published_safety()
 
-    assert facts["watermarking"] == safety["watermarking"]
-    assert facts["governance_schema"] == "psionic.csm.artifact_governance.v1"
+    assert safety["watermarking"] == "unsupported_operator_accepted_limited_dogfood"
     assert safety["watermarking_refusal"]["code"] == "csm_watermarking_unavailable"
 
 
