@@ -68,9 +68,9 @@ class CommandLine:
         """Every process that descends from one started here, with its command line."""
         return {pid: command for pid, command in _processes() if self.mark in _environment(pid)}
 
-    def worker(self) -> int:
-        """The process id of the one worker."""
-        return next(pid for pid, command in self.processes().items() if "gpu_worker" in command)
+    def workers(self) -> set[int]:
+        """The process ids of the workers."""
+        return {pid for pid, command in self.processes().items() if "gpu_worker" in command}
 
     def leftovers(self) -> list[str]:
         """Processes and temporary files that should not be there any more."""
@@ -133,10 +133,16 @@ class Up:
                     self._news.notify_all()
 
 
-def in_flight(url: str) -> int:
-    """Requests that a gateway's workers are speaking now."""
-    load = httpx.get(f"{url}/psionic/csm/load", trust_env=False).json()
-    return int(load["in_flight_requests"])
+def busy_worker(url: str) -> int:
+    """The process id of a worker that is speaking, as soon as one says that it is."""
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        load = httpx.get(f"{url}/psionic/csm/load", trust_env=False).json()
+        for worker in load["workers"]:
+            if worker["in_flight"]:
+                return int(worker["pid"])
+        threading.Event().wait(0.02)
+    raise AssertionError("no worker got busy")
 
 
 @pytest.fixture(scope="module")
