@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from cli.exits import NOT_STARTED, CommandFailed
+from shared.keys import RQ_REGISTRIES, Keys
 
 LOOPBACK: Final = "127.0.0.1"
 PING_WAIT_S: Final = 1.0
@@ -91,13 +92,14 @@ def remove_namespace(url: str, namespace: str) -> None:
     """Remove every key of one deployment, ours and RQ's, from a shared Redis."""
     import redis
 
+    keys = Keys(namespace)
     try:
         with redis.Redis.from_url(url, socket_timeout=5.0, socket_connect_timeout=1.0) as client:
-            for pattern in (f"{namespace}:*", f"rq:*{namespace}[-.:]*"):
+            for pattern in keys.everything:
                 for key in client.scan_iter(match=pattern, count=1000):
                     client.unlink(key)
-            for registry in ("rq:queues", "rq:workers"):
-                for member in client.sscan_iter(registry, match=f"*{namespace}[-.:]*"):
+            for registry in RQ_REGISTRIES:
+                for member in client.sscan_iter(registry, match=keys.registered):
                     client.srem(registry, member)
     except redis.exceptions.RedisError:
         return  # it is away; what is left expires or harms nobody

@@ -29,6 +29,10 @@ jobs, so that two deployments on one Redis don't meet there either.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+RQ_REGISTRIES: Final = ("rq:queues", "rq:workers")
+"""RQ's sets of all its queues and workers, which deployments on one Redis share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +98,13 @@ class Keys:
     @property
     def reaper(self) -> str:
         return f"{self.namespace}:reaper"
+
+    @property
+    def everything(self) -> tuple[str, ...]:
+        """Patterns that match every key of this deployment, ours and RQ's."""
+        return (f"{self.namespace}:*", f"rq:{self.registered}")
+
+    @property
+    def registered(self) -> str:
+        """The pattern of this deployment's members of ``RQ_REGISTRIES``."""
+        return f"*{self.namespace}[-.:]*"
