@@ -98,7 +98,7 @@ async def test_an_idle_worker_picks_up_at_once(
         waits.append(time.monotonic() - began)
         await until(lambda: books.redis.zcard(books.keys.running(QUEUE)) == 0)
 
-    assert statistics.median(waits) < 0.05
+    assert statistics.median(waits) < 0.2
 
 
 async def test_a_redis_that_restarts_under_it(

@@ -28,7 +28,7 @@ async def heard(caller: Caller) -> list[Event]:
     """All events up to the end."""
     events: list[Event] = []
     while not events or not isinstance(events[-1], End):
-        events.append(await asyncio.wait_for(caller.next_event(), 5))
+        events.append(await asyncio.wait_for(caller.next_event(), 20))
     return events
 
 
