@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -155,69 +153,7 @@ def test_temperature_zero_is_top_k_one(engine: Engine) -> None:
     assert cold.codes("a") == narrow.codes("a")
 
 
-# Independence of lanes
-
-
-REQUESTS = [
-    generation("a", text="hello there", max_frames=9, seed=1),
-    generation("b", text="x", max_frames=4, seed=2, temperature=0.0),
-    generation("c", text="a longer text, in two chunks or more", max_frames=7, seed=3, top_k=300),
-    generation("d", text="prompted", max_frames=6, seed=4, context_policy=PROMPTED),
-    generation("e", text="hot", max_frames=12, seed=5, temperature=2.0, top_k=3),
-]
-
-
-@pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-def shared(request: pytest.FixtureRequest) -> tuple[Engine, dict[str, Log]]:
-    """An engine used by many examples, and what each request sounds like alone in lane 0."""
-    with torch.inference_mode():
-        engine, _ = make_engine(random_model(dtype=request.param))
-        return engine, {each.key: run(engine, [each]) for each in REQUESTS}
-
-
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_company_changes_nothing(
-    shared: tuple[Engine, dict[str, Log]], data: st.DataObject
-) -> None:
-    """Codes and samples are bitwise those of the request alone, whoever joins and leaves when."""
-    engine, alone = shared
-    log, waiting = Log(), list(data.draw(st.permutations(REQUESTS)))
-    extra = 0
-    with torch.inference_mode():
-        while waiting or not engine.is_idle:
-            free = engine._lanes.count(None)
-            if waiting and free and (engine.is_idle or data.draw(st.booleans())):
-                engine.submit(waiting.pop())
-            elif waiting and free > 1 and data.draw(st.booleans()):
-                extra += 1
-                engine.submit(generation(f"noise{extra}", text="n" * extra, max_frames=30))
-                engine.tick(log)
-            if extra and data.draw(st.booleans()):
-                engine.stop(f"noise{extra}")
-            engine.tick(log)
-
-    for key, expected in alone.items():
-        assert log.codes(key) == expected.codes(key)
-        assert log.pcm(key) == expected.pcm(key)
-        assert log.end(key) == expected.end(key)
-
-
-@pytest.mark.parametrize("lane", range(LANES))
-def test_lane_number_changes_nothing(shared: tuple[Engine, dict[str, Log]], lane: int) -> None:
-    """The same request gives the same bits in every lane."""
-    engine, alone = shared
-    fillers = [generation(f"filler{n}", max_frames=60) for n in range(lane)]
-    log = Log()
-    for filler in fillers:
-        engine.submit(filler)
-    engine.submit(REQUESTS[3])
-    for filler in fillers:
-        engine.stop(filler.key)
-    while not engine.is_idle:
-        engine.tick(log)
-
-    assert log.pcm("d") == alone["d"].pcm("d")
+# Independence of lanes: see test_invariance
 
 
 def test_a_used_lane_is_a_new_lane(engine: Engine) -> None:
