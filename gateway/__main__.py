@@ -15,6 +15,7 @@ import structlog
 import uvicorn
 
 from gateway.app import Gateway, create_gateway
+from gateway.protocol import BoundedHttp
 from shared.clock import Countdown
 from shared.environment import SettingsError
 from shared.errors import SpeechError
@@ -82,7 +83,7 @@ def serve(settings: GatewaySettings) -> None:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=BoundedHttp,
         ws="none",
         lifespan="on",
         log_config=None,

@@ -1,0 +1,90 @@
+"""HTTP/1.1 by uvicorn and httptools, with bounds that neither has: a head's size, fields and time.
+
+A head is what comes before a body: request line and header fields. What breaks a bound, or is no
+HTTP, is answered with ``malformed_json`` in the envelope, like a body that can't be read. A client
+that takes too long over a head is not answered: its connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gateway.envelope import error_body, error_headers
+from shared.errors import SpeechError
+
+MAX_HEAD_BYTES: Final = 64 * 1024
+"""Of a head that does not come in one piece; the socket's buffer bounds one that does."""
+MAX_FIELDS: Final = 100
+HEAD_TIMEOUT_S: Final = 20.0
+"""From the connection, or the first byte of a further request, to the end of the head."""
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._got_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._head_timer is not None:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_timer is not None and self._head_bytes > MAX_HEAD_BYTES:
+            self.send_400_response("the request's head is too large")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._head_timer is None:
+            self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        self._got_head()
+        if len(self.headers) > MAX_FIELDS:
+            raise ValueError("too many header fields")  # the parser's caller answers with a 400
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """The envelope in place of uvicorn's plain text, then the end of the connection."""
+        self._got_head()
+        error = SpeechError("malformed_json", msg)
+        body = json.dumps({"error": error_body(error)}, separators=(",", ":")).encode()
+        headers = {
+            "content-type": "application/json",
+            "content-length": str(len(body)),
+            "connection": "close",
+            **error_headers(error, None),
+        }
+        head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self.transport.write(f"HTTP/1.1 {error.status} Bad Request\r\n{head}\r\n".encode() + body)
+        self.transport.close()
+
+    def _expect_head(self) -> None:
+        self._head_bytes = 0
+        self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._too_slow)
+
+    def _got_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _too_slow(self) -> None:
+        answering = self.cycle is not None and not self.cycle.response_complete
+        if answering:
+            self._expect_head()  # a pipelined request: the one before it is still being answered
+        else:
+            self._got_head()
+            self.transport.close()

@@ -1,0 +1,146 @@
+"""Connections: heads are bounded in size, fields and time, and what is no HTTP hears so in JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
+
+from gateway import protocol
+from gateway.protocol import MAX_FIELDS, MAX_HEAD_BYTES, BoundedHttp
+
+GET = b"GET /x HTTP/1.1\r\nhost: h\r\n"
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers with the number of header fields, having read the body."""
+    while (await receive()).get("more_body"):
+        pass
+    body = str(len(scope["headers"])).encode()
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class Connection:
+    """A client's end of one connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def send(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def answer(self) -> tuple[bytes, bytes]:
+        """The next head, and its body."""
+        async with asyncio.timeout(5):
+            head = await self._reader.readuntil(b"\r\n\r\n")
+            lengths = [line for line in head.split(b"\r\n") if line.startswith(b"content-length")]
+            return head, await self._reader.readexactly(int(lengths[0].split(b":")[1]))
+
+    async def refusal(self) -> dict[str, Any]:
+        """The error of an answer after which the connection is closed."""
+        head, body = await self.answer()
+        assert head.startswith(b"HTTP/1.1 400 ")
+        assert b"\r\nx-psionic-csm-failure-code: malformed_json\r\n" in head
+        assert await self.is_closed()
+        return dict(json.loads(body)["error"])
+
+    async def is_closed(self) -> bool:
+        """Waits for the other end to say so."""
+        async with asyncio.timeout(5):
+            return await self._reader.read() == b""
+
+    async def close(self) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+
+@pytest.fixture
+async def connection() -> AsyncIterator[Connection]:
+    config, state = uvicorn.Config(app, http=BoundedHttp, ws="none", log_config=None), ServerState()
+    config.load()
+    server = await asyncio.get_running_loop().create_server(
+        lambda: BoundedHttp(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+    )
+    port = server.sockets[0].getsockname()[1]
+    connection = Connection(*await asyncio.open_connection("127.0.0.1", port))
+    yield connection
+    await connection.close()
+    server.close()
+    await asyncio.gather(*state.tasks)
+
+
+async def test_requests_pass_one_after_another(connection: Connection) -> None:
+    """A connection is kept, and each request's head is bounded on its own."""
+    pieces = [b"a%d: %b\r\n" % (index, b"v" * 900) for index in range(50)]
+    for _ in range(3):
+        await connection.send(GET)
+        for piece in pieces:
+            await connection.send(piece)
+        await connection.send(b"\r\n")
+        assert (await connection.answer())[1] == b"51"
+
+
+async def test_a_body_is_no_part_of_the_head(connection: Connection) -> None:
+    """What the head bounds does not bound bodies, which have a bound of their own."""
+    size = 3 * MAX_HEAD_BYTES
+    await connection.send(b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: %d\r\n\r\n" % size)
+    await connection.send(bytes(size))
+
+    assert (await connection.answer())[0].startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_head_without_end_is_cut_off(connection: Connection) -> None:
+    """One field that goes on and on is refused long before it fills the memory."""
+    await connection.send(GET + b"a: ")
+    await connection.send(b"v" * MAX_HEAD_BYTES)
+
+    assert (await connection.refusal())["message"] == "the request's head is too large"
+
+
+async def test_too_many_fields_are_refused(connection: Connection) -> None:
+    """A head of small fields is bounded by their number."""
+    fields = b"".join(b"a%d: v\r\n" % index for index in range(MAX_FIELDS))
+    await connection.send(GET + fields + b"\r\n")
+
+    assert (await connection.refusal())["type"] == "invalid_request_error"
+
+
+async def test_what_is_no_http_is_refused_in_the_envelope(connection: Connection) -> None:
+    """Even a caller that speaks another protocol gets a code."""
+    await connection.send(b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n")
+
+    assert (await connection.refusal())["retryable"] is False
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time for a head."""
+    monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.05)
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_whoever_connects_and_does_not_ask_is_let_go(connection: Connection) -> None:
+    """A connection without a request costs something only for a while."""
+    assert await connection.is_closed()
+
+
+async def test_a_further_request_that_never_ends_is_let_go(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time counts anew for each request of a connection that is kept."""
+    await connection.send(GET + b"\r\n")
+    await connection.answer()
+    monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.02)
+    await connection.send(GET + b"a: ")
+
+    assert await connection.is_closed()
