@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup speak test check format chaos clean
+.PHONY: help setup speak test check format chaos bench gpu-check clean
 
 VENV ?= .venv
 TEXT ?= Hello. Psionic is speaking.
@@ -23,6 +23,8 @@ help:
 	@echo "make test [ARGS='...']                 run the tests"
 	@echo "make check                             lint, types, import rules, dependencies"
 	@echo "make chaos                             kill, stall and flood real processes"
+	@echo "make bench [ARGS='...']                measure the engine at CSM-1B's size (minutes, 4 GB of disk)"
+	@echo "make gpu-check [ARGS='...']            on a machine with CUDA: every check, gpu-report.json"
 	@echo "make setup                             install everything a developer needs"
 	@echo "make format                            format and fix what ruff can"
 	@echo "make clean                             remove what make made"
@@ -48,6 +50,13 @@ format: $(DEV_READY)
 
 chaos: $(DEV_READY)
 	@$(BIN)/python -m pytest -m chaos $(ARGS)
+
+bench: $(DEV_READY)
+	@$(BIN)/python -m cli bench engine $(ARGS)
+
+# What speaking needs is all that this needs.
+gpu-check: $(SPEAK_READY)
+	@$(BIN)/python -m benchmarks.gpu_check --report gpu-report.json $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

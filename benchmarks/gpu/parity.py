@@ -1,0 +1,125 @@
+"""The device against the CPU: the same contexts, logit for logit.
+
+The CPU speaks greedily in float32 and its codes are forced on the device, so that every head is
+compared on the same context. Where the device's best id is another, the two logits must have been
+closer than twice the largest difference: the first such place is where a free run would part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from benchmarks.gpu.target import HALF, WHOLE, Check, Target
+from benchmarks.rig import Opened, open_codec, open_model
+from gpu_worker.model.cache import KVCache, span_for
+from gpu_worker.model.csm import depth_steps
+from gpu_worker.prompt import Frames, join
+from gpu_worker.step import FrameStep
+
+TEXTS: Final = ("Ready.", "The train leaves at half past seven.", "No, thank you.", "One, two.")
+CHUNK: Final = 32
+TOLERANCE: Final = {WHOLE: 1e-3, HALF: 0.1}
+"""Largest difference of a logit, as a part of the largest logit of the CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What was said and how sure it was. codes [frames, 32], logits [frames, 32, ids]; on a CPU."""
+
+    codes: Tensor
+    logits: Tensor
+
+
+class Noting:
+    """Chooses the best id, or the one that is forced, and keeps every head's logits."""
+
+    def __init__(self, ids: int, forced: Tensor | None) -> None:
+        self._ids, self._forced = ids, forced
+        self.logits: list[Tensor] = []
+
+    def __call__(self, codebook: int, logits: Tensor) -> Tensor:
+        scores = logits[:, : self._ids].float()
+        self.logits.append(scores[0])
+        if self._forced is None:
+            return scores.argmax(dim=1)
+        return self._forced[codebook : codebook + 1]
+
+
+def trace(opened: Opened, prompt: Frames, count: int, forced: Tensor | None = None) -> Trace:
+    """``count`` frames after ``prompt`` in one lane; ``forced`` [count, 32] are what is said."""
+    config, device = opened.model.config, opened.device
+    step = FrameStep(opened.model, open_codec(opened, 1), 1, CHUNK)
+    depth = KVCache(config.depth, 1, config.num_codebooks, opened.model.dtype, device)
+    steps = depth_steps(depth, config.num_codebooks)
+    speaking = torch.ones(1, dtype=torch.bool, device=device)
+    for start in range(0, len(prompt), CHUNK):
+        rows = slice(start, start + CHUNK)
+        step.prefill(0, prompt.tokens[rows], prompt.mask[rows], start)
+    codes, logits = [], []
+    for frame in range(count):
+        noting = Noting(config.codebook_size, None if forced is None else forced[frame].to(device))
+        said = opened.model.decode_frame(step.hidden, steps, noting)
+        step.repeat(said, speaking)
+        step.feed(span_for(len(prompt) + frame + 1, step.window))
+        codes.append(said[0].cpu())
+        logits.append(torch.stack(noting.logits).cpu())
+    return Trace(torch.stack(codes), torch.stack(logits))
+
+
+def parity(target: Target) -> list[Check]:
+    """One check per precision, each against the CPU in float32."""
+    count = max(2, target.frames // 8)
+    with torch.inference_mode():
+        reference = open_model(target.artifact, "cpu", WHOLE)
+        prompts = _prompts(reference)
+        expected = [trace(reference, prompt, count) for prompt in prompts]
+        del reference
+        return [_compared(target, dtype, prompts, expected) for dtype in (WHOLE, HALF)]
+
+
+def _prompts(opened: Opened) -> list[Frames]:
+    """Four texts alone, and one after the voice's prompt."""
+    texts = [opened.text_frames(text) for text in TEXTS]
+    return [*texts, join([opened.voice_frames(), texts[0]])]
+
+
+def _compared(
+    target: Target, dtype: torch.dtype, prompts: list[Frames], expected: list[Trace]
+) -> Check:
+    opened = target.opened if dtype == HALF else open_model(target.artifact, target.device, dtype)
+    found = [
+        trace(opened, prompt, len(each.codes), each.codes)
+        for prompt, each in zip(prompts, expected, strict=True)
+    ]
+    measured = differences(expected, found)
+    limit = TOLERANCE[dtype]
+    return Check(
+        name=f"parity, {str(dtype).removeprefix('torch.')} against the CPU's float32",
+        bound=f"logits within {limit:g} of the largest one",
+        passed=measured["largest_difference"] <= limit * measured["largest_logit"],
+        measured=measured,
+    )
+
+
+def differences(expected: list[Trace], found: list[Trace]) -> dict[str, Any]:
+    """How far apart, how many best ids agree, and the first that does not: where, and the gap."""
+    wanted = torch.stack([each.logits for each in expected])
+    got = torch.stack([each.logits for each in found])
+    best, second = wanted.topk(2, dim=-1).values.unbind(-1)
+    parted = (got.argmax(dim=-1) != wanted.argmax(dim=-1)).nonzero()
+    first: dict[str, Any] | None = None
+    if len(parted):
+        at = parted[0].tolist()
+        gap = float(best[tuple(at)] - second[tuple(at)])
+        first = dict(zip(("prompt", "frame", "codebook"), at, strict=True)) | {"logit_gap": gap}
+    return {
+        "codes": best.numel(),
+        "codes_that_differ": len(parted),
+        "largest_difference": float((got - wanted).abs().max()),
+        "largest_logit": float(wanted.abs().max()),
+        "first_divergence": first,
+    }
