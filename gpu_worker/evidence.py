@@ -21,7 +21,7 @@ class Outcome:
     stop_cause: str | None = None
     failure_code: str | None = None
     message: str = ""
-    prompt_frame_count: int = 0
+    prompt_frame_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,8 @@ class Terminal(Message):
 
     Digests are ``sha256:<hex>``: ``codebook_frames_sha256`` over every frame's 32 codes as u32
     little-endian, ``pcm16_sha256`` over the samples, ``wav_pcm16_digest`` over the one-shot WAV
-    file. They are None when no frame was generated.
+    file. They are None when no frame was generated, and so is ``prompt_frame_count`` of a
+    generation that was stopped from outside, whose engine does not state it.
     """
 
     finish_reason: str
@@ -120,7 +121,7 @@ class Terminal(Message):
     failure_code: str | None
     message: str
     generated_frame_count: int
-    prompt_frame_count: int
+    prompt_frame_count: int | None
     codebook_frames_sha256: str | None
     pcm16_sha256: str | None
     wav_pcm16_digest: str | None

@@ -208,7 +208,7 @@ async def test_a_cancel_stops_speech_at_once(books: Deployment) -> None:
     assert stage.runtime.stopped == [key]
     assert stream_of(books, job_id) == ["claimed", record_of(SEED, 0), "end"]
     terminal = await terminal_of(books, job_id)
-    assert terminal.finish_reason == "cancelled"
+    assert (terminal.finish_reason, terminal.prompt_frame_count) == ("cancelled", None)
     assert digests_in(terminal) == digests_of(SEED, 1)
 
 
