@@ -11,16 +11,11 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
+from cli import artifact_commands, bench_commands
 from cli.exits import BY_SIGNAL, NOT_STARTED, OK, USAGE, CommandFailed
 from cli.signals import Interrupted, Signals
 from shared.environment import SettingsError
-from shared.settings import (
-    DEFAULT_HOST,
-    DEFAULT_PORT,
-    GatewaySettings,
-    QueueSettings,
-    read_cache_dir,
-)
+from shared.settings import DEFAULT_HOST, DEFAULT_PORT, GatewaySettings, QueueSettings
 
 DEFAULT_URL: Final = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
 
@@ -36,14 +31,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-artifacts_app = typer.Typer(
-    help="Artifacts on this machine.", no_args_is_help=True, rich_markup_mode=None
-)
-app.add_typer(artifacts_app, name="artifacts")
-bench_app = typer.Typer(
-    help="Measurements on this machine.", no_args_is_help=True, rich_markup_mode=None
-)
-app.add_typer(bench_app, name="bench")
+app.add_typer(artifact_commands.app, name="artifacts")
+app.add_typer(bench_commands.app, name="bench")
 
 Url = Annotated[str, typer.Option("--url", help="The gateway.", show_default=True)]
 ApiKey = Annotated[
@@ -211,100 +200,6 @@ def worker_alive() -> None:
     except SettingsError as error:
         raise CommandFailed(NOT_STARTED, str(error)) from error
     alive.run(queue)
-
-
-@artifacts_app.command("build-demo")
-def build_demo(
-    directory: Annotated[
-        Path | None, typer.Option("--directory", help="Default: in the user's cache.")
-    ] = None,
-) -> None:
-    """Build the demo artifact, small and seeded. Nothing is done if it is there whole."""
-    from cli import artifacts, show
-    from shared.governance.locations import demo_artifact_dir
-
-    artifact = artifacts.build_here(directory or demo_artifact_dir(read_cache_dir()))
-    show.facts([("artifact", artifact.artifact_id), ("directory", str(artifact.directory))])
-
-
-@artifacts_app.command("list")
-def list_artifacts() -> None:
-    """List the artifacts that this machine is configured with or has built."""
-    from cli import artifacts, show
-
-    rows: list[tuple[str | None, Path, str | None]] = []
-    for directory in artifacts.known_directories():
-        try:
-            rows.append((artifacts.open_artifact(directory).artifact_id, directory, None))
-        except CommandFailed as failed:
-            rows.append((failed.code, directory, failed.message))
-    show.table(("artifact", "directory", "fault"), rows)
-
-
-@artifacts_app.command("verify")
-def verify_artifact(
-    directory: Annotated[Path, typer.Argument(help="The artifact's directory, or csm-1b.")],
-) -> None:
-    """Hash every file of an artifact and compare with its manifest."""
-    from cli import artifacts, show
-
-    artifact = artifacts.open_artifact(directory)
-    files = list(artifacts.verify(artifact))
-    show.facts([("artifact", artifact.artifact_id)])
-    show.table(
-        ("file", "role", "bytes", "state", "found"),
-        [(each.name, each.role, each.size, each.fault or "as stated", each.path) for each in files],
-    )
-    faults = [each for each in files if each.fault]
-    if faults:
-        raise artifacts.not_genuine(artifact, faults)
-
-
-@bench_app.command("engine")
-def bench_engine(
-    size: Annotated[
-        str, typer.Option("--size", help="full is CSM-1B's; also demo and tiny.")
-    ] = "full",
-    lanes: Annotated[str, typer.Option("--lanes", help="Numbers of lanes to measure.")] = "1,2,4,8",
-    frames: Annotated[
-        int, typer.Option("--frames", min=2, max=1000, help="Frames of each variant.")
-    ] = 24,
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", min=1, max=256, help="Torch threads; default: every core."),
-    ] = None,
-    chunk: Annotated[
-        int, typer.Option("--chunk", min=1, max=512, help="Positions of a prefill chunk.")
-    ] = 32,
-    dtype: Annotated[
-        str | None,
-        typer.Option("--dtype", help="bfloat16 or float32; default: bfloat16 for full."),
-    ] = None,
-    report_file: Annotated[
-        Path | None, typer.Option("--json", help="Write all numbers to this file.")
-    ] = None,
-    plot_file: Annotated[
-        Path | None, typer.Option("--plot", help="Write throughput against lanes as an SVG.")
-    ] = None,
-) -> None:
-    """Measure the engine on seeded weights, beside transformers and the memory's own bandwidth.
-
-    The weights are built once, in the cache directory: some 3.5 GB at full size.
-    """
-    from cli import bench as command
-
-    command.run(
-        command.Wish(
-            size=size,
-            lanes=lanes,
-            frames=frames,
-            threads=threads,
-            chunk=chunk,
-            dtype=dtype,
-            report_file=report_file,
-            plot_file=plot_file,
-        )
-    )
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -1,0 +1,60 @@
+"""``psionic-csm artifacts``: the arguments; ``cli/artifacts.py`` does the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.exits import CommandFailed
+from shared.settings import read_cache_dir
+
+app = typer.Typer(help="Artifacts on this machine.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("build-demo")
+def build_demo(
+    directory: Annotated[
+        Path | None, typer.Option("--directory", help="Default: in the user's cache.")
+    ] = None,
+) -> None:
+    """Build the demo artifact, small and seeded. Nothing is done if it is there whole."""
+    from cli import artifacts, show
+    from shared.governance.locations import demo_artifact_dir
+
+    artifact = artifacts.build_here(directory or demo_artifact_dir(read_cache_dir()))
+    show.facts([("artifact", artifact.artifact_id), ("directory", str(artifact.directory))])
+
+
+@app.command("list")
+def list_artifacts() -> None:
+    """List the artifacts that this machine is configured with or has built."""
+    from cli import artifacts, show
+
+    rows: list[tuple[str | None, Path, str | None]] = []
+    for directory in artifacts.known_directories():
+        try:
+            rows.append((artifacts.open_artifact(directory).artifact_id, directory, None))
+        except CommandFailed as failed:
+            rows.append((failed.code, directory, failed.message))
+    show.table(("artifact", "directory", "fault"), rows)
+
+
+@app.command("verify")
+def verify_artifact(
+    directory: Annotated[Path, typer.Argument(help="The artifact's directory, or csm-1b.")],
+) -> None:
+    """Hash every file of an artifact and compare with its manifest."""
+    from cli import artifacts, show
+
+    artifact = artifacts.open_artifact(directory)
+    files = list(artifacts.verify(artifact))
+    show.facts([("artifact", artifact.artifact_id)])
+    show.table(
+        ("file", "role", "bytes", "state", "found"),
+        [(each.name, each.role, each.size, each.fault or "as stated", each.path) for each in files],
+    )
+    faults = [each for each in files if each.fault]
+    if faults:
+        raise artifacts.not_genuine(artifact, faults)

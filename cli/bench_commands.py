@@ -1,0 +1,57 @@
+"""``psionic-csm bench``: the arguments; ``cli/bench.py`` does the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Measurements on this machine.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("engine")
+def bench_engine(
+    size: Annotated[
+        str, typer.Option("--size", help="full is CSM-1B's; also demo and tiny.")
+    ] = "full",
+    lanes: Annotated[str, typer.Option("--lanes", help="Numbers of lanes to measure.")] = "1,2,4,8",
+    frames: Annotated[
+        int, typer.Option("--frames", min=2, max=1000, help="Frames of each variant.")
+    ] = 24,
+    threads: Annotated[
+        int | None,
+        typer.Option("--threads", min=1, max=256, help="Torch threads; default: every core."),
+    ] = None,
+    chunk: Annotated[
+        int, typer.Option("--chunk", min=1, max=512, help="Positions of a prefill chunk.")
+    ] = 32,
+    dtype: Annotated[
+        str | None,
+        typer.Option("--dtype", help="bfloat16 or float32; default: bfloat16 for full."),
+    ] = None,
+    report_file: Annotated[
+        Path | None, typer.Option("--json", help="Write all numbers to this file.")
+    ] = None,
+    plot_file: Annotated[
+        Path | None, typer.Option("--plot", help="Write throughput against lanes as an SVG.")
+    ] = None,
+) -> None:
+    """Measure the engine on seeded weights, beside transformers and the memory's own bandwidth.
+
+    The weights are built once, in the cache directory: some 3.5 GB at full size.
+    """
+    from cli import bench as command
+
+    command.run(
+        command.Wish(
+            size=size,
+            lanes=lanes,
+            frames=frames,
+            threads=threads,
+            chunk=chunk,
+            dtype=dtype,
+            report_file=report_file,
+            plot_file=plot_file,
+        )
+    )
