@@ -24,12 +24,12 @@ from uuid import uuid4
 
 from cli import redis_server
 from cli.children import ChildSpec
-from cli.cores import threads_per_worker
 from cli.exits import NOT_STARTED, CommandFailed
 from cli.logs import LogStream
 from cli.redis_server import LOOPBACK, OwnRedis
 from cli.signals import Signals
 from cli.supervisor import Stage, Supervisor
+from shared.cores import threads_per_worker
 from shared.environment import SettingsError
 from shared.messages import READY
 from shared.settings import (

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from shared.cores import threads_per_worker
 from shared.environment import (
     Env,
     SettingsError,
@@ -176,7 +177,7 @@ class WorkerSettings:
             prefill_chunk=integer(env, "PSIONIC_CSM_PREFILL_CHUNK", 32, 1, 512),
             silence_stop_ms=integer(env, "PSIONIC_CSM_SILENCE_STOP_MS", 2000, 0, 20_000),
             torch_threads=integer(
-                env, "PSIONIC_CSM_TORCH_THREADS", max(1, (os.cpu_count() or 2) // 2), 1, 256
+                env, "PSIONIC_CSM_TORCH_THREADS", threads_per_worker(1), 1, 256
             ),
             drain_grace_ms=integer(env, "PSIONIC_CSM_DRAIN_GRACE_MS", 25_000, 0, 600_000),
             log_level=_log_level(env),

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from cli import redis_server, stack
-from cli.cores import threads_per_worker, usable_cores
 from cli.exits import NOT_STARTED, CommandFailed
 from cli.logs import LogStream
 from cli.signals import Signals
@@ -172,29 +171,3 @@ def test_why_no_worker_serves_is_told_with_its_code() -> None:
     assert failed.exit_code == NOT_STARTED
     assert failed.lines[0] == "error: csm_model_unavailable: no file"
     assert "hydrate" in (failed.hint or "")
-
-
-@pytest.mark.parametrize(
-    ("workers", "cores", "threads"), [(1, 2, 1), (1, 16, 8), (2, 16, 4), (9, 16, 1), (64, 1, 1)]
-)
-def test_workers_share_the_cores(workers: int, cores: int, threads: int) -> None:
-    """Half of the cores are shared out, and no worker gets less than one thread."""
-    assert threads_per_worker(workers, cores) == threads
-
-
-@pytest.mark.parametrize(("text", "most"), [("100000 100000", 1), ("50000 100000", 1)])
-def test_a_container_s_quota_counts(tmp_path: Path, text: str, most: int) -> None:
-    """A quota below the machine's cores is what may be used."""
-    quota = tmp_path / "cpu.max"
-    quota.write_text(text)
-
-    assert usable_cores(quota) == most
-
-
-@pytest.mark.parametrize("text", ["max 100000", "", "nonsense"])
-def test_no_quota_leaves_the_machine_s_cores(tmp_path: Path, text: str) -> None:
-    """Without a readable quota the affinity of the process decides."""
-    quota = tmp_path / "cpu.max"
-    quota.write_text(text)
-
-    assert usable_cores(quota) == usable_cores(tmp_path / "absent") >= 1
