@@ -27,6 +27,7 @@ from shared.settings import WorkerSettings
 
 CPU_LANES: Final = 4
 CUDA_LANES: Final = 32
+DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 FALLBACK_FAILED: Final = "csm_cpu_fallback_load_failed"
 _WARM_UP_FRAMES: Final = 3
 
@@ -88,15 +89,14 @@ def _load_on(
 ) -> Loaded:
     device = open_device(backend)
     _fix_arithmetic()
-    dtype = torch.bfloat16 if backend.label == "cuda" else torch.float32
+    dtype = DTYPES[settings.dtype or ("bfloat16" if backend.label == "cuda" else "float32")]
     lanes = settings.lanes or (CUDA_LANES if backend.label == "cuda" else CPU_LANES)
     with torch.inference_mode():
         checkpoint = load_checkpoint(
             artifact, device=device, dtype=dtype, hub_roots=settings.hub_roots
         )
-        model = CsmModel(checkpoint.config, dtype, device)
-        model.load_state_dict(checkpoint.state, strict=True)
-        checkpoint.state.clear()
+        model = CsmModel(checkpoint.config, dtype, device, allocate=False)
+        model.fill(checkpoint.state)
         codec = StreamingMimi(checkpoint.mimi, lanes)
         step = FrameStep(model, codec, lanes, settings.prefill_chunk)
         engine = assemble(step, artifact, checkpoint)

@@ -52,9 +52,13 @@ class Spoken:
 
 
 class FrameStep:
-    """The device side of the engine. ``lane`` is a row, 0 .. lanes - 1."""
+    """The device side of the engine. ``lane`` is a row, 0 .. lanes - 1.
+
+    From its construction on the model's weights are fixed: they settle in the layout of a step.
+    """
 
     def __init__(self, model: CsmModel, codec: Codec, lanes: int, chunk: int) -> None:
+        model.settle()
         config, device, dtype = model.config, model.device, model.dtype
         self.model, self.codec, self.lanes, self.chunk = model, codec, lanes, chunk
         self.codebook_size = min(config.codebook_size, codec.codebook_size)

@@ -39,6 +39,8 @@ LOAD_MODES: Final = {
     "deferred": "background",
 }
 
+DTYPES: Final = {"auto": None, "float32": "float32", "bfloat16": "bfloat16"}
+
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
@@ -150,6 +152,7 @@ class WorkerSettings:
     cpu_fallback: bool
     gpu_model_label: str
     runtime_image_ref: str
+    dtype: str | None
     lanes: int | None
     prefill_chunk: int
     silence_stop_ms: int
@@ -173,6 +176,7 @@ class WorkerSettings:
             cpu_fallback=flag(env, "PSIONIC_CSM_CPU_FALLBACK_ON_ACCELERATOR_FAILURE", False),
             gpu_model_label=label(env, "PSIONIC_CSM_GPU_MODEL", "not_configured"),
             runtime_image_ref=label(env, "PSIONIC_CSM_RUNTIME_IMAGE_REF", RUNTIME_IMAGE_UNSET),
+            dtype=DTYPES[choice(env, "PSIONIC_CSM_DTYPE", "auto", DTYPES)],
             lanes=integer(env, "PSIONIC_CSM_LANES", 4, 1, 512) if lanes else None,
             prefill_chunk=integer(env, "PSIONIC_CSM_PREFILL_CHUNK", 32, 1, 512),
             silence_stop_ms=integer(env, "PSIONIC_CSM_SILENCE_STOP_MS", 2000, 0, 20_000),

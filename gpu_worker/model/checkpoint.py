@@ -15,7 +15,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,12 +23,14 @@ from torch import Tensor
 from gpu_worker.codec import build_mimi, default_mimi_config
 from gpu_worker.model.config import CsmConfig
 from gpu_worker.model.layouts import to_torchtune
-from gpu_worker.model.weights import BadFile, parse_safetensors, read_verified
+from gpu_worker.model.weights import BadFile, read_safetensors, read_verified
 from gpu_worker.prompt import TextTokenizer
 from gpu_worker.voices import VoicePrompt, load_voice_prompts
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact
 from shared.governance.manifests import Role
+
+Content = TypeVar("Content", covariant=True)
 
 LOAD_FAILED: Final = "csm_runtime_load_failed"
 # Role: the code for a file that is nowhere, and the code for one that is not the right file.
@@ -78,7 +80,7 @@ def load_checkpoint(
 
 def load_config(artifact: Artifact, hub_roots: Sequence[Path] = ()) -> CsmConfig:
     """``config.json``, checked against the frame contract of the code and of the manifest."""
-    text = _read(artifact, "csm_config", hub_roots).numpy().tobytes()
+    text = _read_text(artifact, "csm_config", hub_roots)
     try:
         config = CsmConfig.from_json(text.decode())
     except UnicodeDecodeError as error:
@@ -95,7 +97,7 @@ def load_config(artifact: Artifact, hub_roots: Sequence[Path] = ()) -> CsmConfig
 def load_tokenizer(
     artifact: Artifact, config: CsmConfig, hub_roots: Sequence[Path] = ()
 ) -> TextTokenizer:
-    data = _read(artifact, "llama_tokenizer", hub_roots).numpy().tobytes()
+    data = _read_text(artifact, "llama_tokenizer", hub_roots)
     try:
         return TextTokenizer.from_bytes(data, config)
     except ValueError as error:
@@ -111,9 +113,8 @@ def load_state(
     hub_roots: Sequence[Path] = (),
 ) -> dict[str, Tensor]:
     """The CSM's weights by torchtune's names, whichever layout the file has."""
-    buffer = _read(artifact, "csm_model", hub_roots)
     try:
-        named = to_torchtune(parse_safetensors(buffer), config)
+        named = to_torchtune(_read(artifact, "csm_model", hub_roots, read_safetensors), config)
     except BadFile as error:
         raise SpeechError(LOAD_FAILED, str(error)) from error
     # Popped one by one: a converted tensor and its source live together only for a moment.
@@ -132,8 +133,8 @@ def load_mimi(
     dimensions = default_mimi_config()
     try:
         if artifact.manifest.file("mimi_config"):
-            dimensions = json.loads(_read(artifact, "mimi_config", hub_roots).numpy().tobytes())
-        weights = parse_safetensors(_read(artifact, "mimi_weight", hub_roots))
+            dimensions = json.loads(_read_text(artifact, "mimi_config", hub_roots))
+        weights = _read(artifact, "mimi_weight", hub_roots, read_safetensors)
         mimi = build_mimi(dimensions, weights, device, decode_only=decode_only)
     except (BadFile, KeyError, TypeError, ValueError, RuntimeError, AssertionError) as error:
         raise SpeechError(LOAD_FAILED, f"the Mimi can't be built: {error}") from error
@@ -146,15 +147,23 @@ def load_mimi(
     return mimi
 
 
-def _read(artifact: Artifact, role: Role, hub_roots: Sequence[Path]) -> Tensor:
-    """The verified bytes of the file with that role: the first candidate that is the right one."""
+class _Read(Protocol[Content]):
+    """``read_verified`` or ``read_safetensors``."""
+
+    def __call__(self, path: Path, digest: str, size: int | None) -> Content: ...
+
+
+def _read(
+    artifact: Artifact, role: Role, hub_roots: Sequence[Path], read: _Read[Content]
+) -> Content:
+    """The verified file with that role: of all candidates the first that is the right one."""
     missing, wrong = _CODES[role]
     name, entry = artifact.manifest.one(role)
     faults: list[str] = []
     mismatched = False
     for path in artifact.candidates(role, hub_roots):
         try:
-            return read_verified(path, entry.sha256, entry.bytes)
+            return read(path, entry.sha256, entry.bytes)
         except BadFile as error:
             mismatched = True
             faults.append(str(error))
@@ -162,3 +171,7 @@ def _read(artifact: Artifact, role: Role, hub_roots: Sequence[Path]) -> Tensor:
             faults.append(f"{path.name}: {error.strerror}")
     reason = "; ".join(faults) or "no such file in the artifact's directory or the hub cache"
     raise SpeechError(wrong if mismatched else missing, f"{name}: {reason}")
+
+
+def _read_text(artifact: Artifact, role: Role, hub_roots: Sequence[Path]) -> bytes:
+    return _read(artifact, role, hub_roots, read_verified).numpy().tobytes()

@@ -6,6 +6,8 @@ rows are lanes or the positions of one lane; what a row may look at is the atten
 
 Projections that read the same input are one matrix in memory (``q k v`` and ``w1 w3``); the named
 parameters are row slices of it, so that a checkpoint loads by name and a step runs one product.
+Once ``settle`` has been called, a matrix exists only inside its product
+(``gpu_worker.model.products``) and no longer has a name.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gpu_worker.model.config import TransformerConfig
+from gpu_worker.model.products import Make, Product
 
 
 class Attention(Protocol):
@@ -31,11 +34,54 @@ class Attention(Protocol):
 
 
 class Weight(nn.Module):
-    """A matrix called ``weight``: of a projection [out, in] or an embedding [ids, size]."""
+    """A matrix called ``weight``: an embedding [ids, size], or part of a projection [out, in]."""
 
     def __init__(self, tensor: Tensor) -> None:
         super().__init__()
         self.weight = nn.Parameter(tensor, requires_grad=False)
+
+
+class Multiplier(nn.Module):
+    """Rows times one matrix; how that is done is decided when it settles."""
+
+    product: Product | None = None
+
+    def matrix(self) -> Tensor:
+        """The dense matrix [out, in], before it settles."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Drop the dense matrix."""
+        raise NotImplementedError
+
+    def times(self, rows: Tensor) -> Tensor:
+        """[rows, in] -> [rows, out]."""
+        if self.product is None:
+            return functional.linear(rows, self.matrix())
+        return self.product(rows)
+
+    def settle(self, make: Make) -> None:
+        """From here on the matrix is fixed: only ``make``'s product holds it."""
+        self.product = make(self.matrix())
+        self.forget()
+
+    @property
+    def nbytes(self) -> int:
+        return self.matrix().nbytes if self.product is None else self.product.nbytes
+
+
+class Projection(Multiplier):
+    """A matrix called ``weight``, [out, in]."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(tensor, requires_grad=False)
+
+    def matrix(self) -> Tensor:
+        return self.weight
+
+    def forget(self) -> None:
+        del self.weight
 
 
 class RmsNorm(nn.Module):
@@ -51,7 +97,7 @@ class RmsNorm(nn.Module):
         return normed.type_as(rows) * self.scale
 
 
-class PackedRows(nn.Module):
+class PackedRows(Multiplier):
     """Several projections of one input, stacked in one matrix that a step multiplies by once."""
 
     def __init__(
@@ -66,6 +112,14 @@ class PackedRows(nn.Module):
         self.register_load_state_dict_post_hook(  # type: ignore[no-untyped-call]
             lambda module, _: module.repack()
         )
+
+    def matrix(self) -> Tensor:
+        return self.packed
+
+    def forget(self) -> None:
+        del self.packed
+        for name in self._names:
+            delattr(self, name)
 
     def repack(self) -> None:
         """Stack the named parameters again if a loader replaced them instead of filling them."""
@@ -89,17 +143,17 @@ class SelfAttention(PackedRows):
         self.heads, self.kv_heads = config.num_heads, config.num_kv_heads
         self.head_dim = config.head_dim
         output = torch.empty((config.hidden_size, query), dtype=dtype, device=device)
-        self.output_proj = Weight(output)
+        self.output_proj = Projection(output)
 
     def mix(self, rows: Tensor, rotation: Tensor, layer: int, attention: Attention) -> Tensor:
         """``rotation``: see ``rotary_table``, one row per row, or one for all."""
         heads = self.heads + self.kv_heads
-        projected = functional.linear(rows, self.packed).view(rows.shape[0], -1, self.head_dim)
+        projected = self.times(rows).view(rows.shape[0], -1, self.head_dim)
         turned = rotate(projected[:, :heads], rotation)
         mixed = attention(
             layer, turned[:, : self.heads], turned[:, self.heads :], projected[:, heads:]
         )
-        return functional.linear(mixed, self.output_proj.weight)
+        return self.output_proj.times(mixed)
 
 
 class FeedForward(PackedRows):
@@ -109,11 +163,11 @@ class FeedForward(PackedRows):
         names = {"w1": config.intermediate_size, "w3": config.intermediate_size}
         super().__init__(names, config.hidden_size, dtype, device)
         shape = (config.hidden_size, config.intermediate_size)
-        self.w2 = Weight(torch.empty(shape, dtype=dtype, device=device))
+        self.w2 = Projection(torch.empty(shape, dtype=dtype, device=device))
 
     def apply_to(self, rows: Tensor) -> Tensor:
-        gate, up = functional.linear(rows, self.packed).chunk(2, dim=-1)
-        return functional.linear(functional.silu(gate) * up, self.w2.weight)
+        gate, up = self.times(rows).chunk(2, dim=-1)
+        return self.w2.times(functional.silu(gate) * up)
 
 
 class Layer(nn.Module):

@@ -1,7 +1,7 @@
 """Files whose bytes are hashed as they are read, and safetensors parsed from those very bytes.
 
-A file is read once, into memory of our own: what was hashed is what is loaded, even if the file
-changes meanwhile, and the weights are never held twice.
+A file is read once, into memory of our own and not mapped: what was hashed is what is loaded, even
+if the file changes meanwhile, and the weights are never held twice.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +21,7 @@ import torch
 from torch import Tensor
 
 READ_BYTES: Final = 8 << 20
+OWN_MAPPING_FROM_BYTES: Final = 1 << 16
 MAX_HEADER_BYTES: Final = 100_000_000
 
 DTYPES: Final = {
@@ -44,29 +48,80 @@ def read_verified(path: Path, digest: str, size: int | None = None) -> Tensor:
     ``digest`` is ``sha256:<hex>``; ``size`` in bytes, where known, refuses a cut file before it is
     read. Raises BadFile when either differs, OSError when the file can't be read.
     """
-    with path.open("rb", buffering=0) as file:
+    with _open_hashed(path, digest, size) as file:
+        return file.take(file.left)
+
+
+def read_safetensors(path: Path, digest: str, size: int | None = None) -> dict[str, Tensor]:
+    """The tensors of a file, each in memory of its own that goes when the tensor goes.
+
+    So weights can be converted one by one without ever being there twice. Otherwise as
+    ``read_verified``; also BadFile for what ``parse_safetensors`` refuses.
+    """
+    with _open_hashed(path, digest, size) as file:
+        header = _parse_header(_take_header(file))
+        _check_tiling(header, file.left)
+        tensors = {}
+        for name, entry in sorted(header.items(), key=lambda item: item[1][2:]):
+            data = file.take(entry[3] - entry[2])
+            tensors[name] = _tensor(data, (*entry[:2], 0, len(data)), name)
+        return tensors
+
+
+class _Hashed:
+    """A file read front to back, once, every byte hashed on its way."""
+
+    def __init__(self, file: FileIO, size: int) -> None:
+        self._file, self._hash = file, hashlib.sha256()
+        self.left = size
+
+    def take(self, count: int) -> Tensor:
+        """The next ``count`` bytes, in new memory."""
+        buffer = _memory(count)
+        view, done = buffer.numpy().data, 0
+        while done < count:
+            read = self._file.readinto(view[done : done + READ_BYTES])
+            if not read:
+                raise BadFile("the file became shorter while it was read")
+            self._hash.update(view[done : done + read])
+            done += read
+        self.left -= count
+        return buffer
+
+    @property
+    def digest(self) -> str:
+        return f"sha256:{self._hash.hexdigest()}"
+
+
+@contextmanager
+def _open_hashed(path: Path, digest: str, size: int | None) -> Iterator[_Hashed]:
+    """Raises BadFile unless the block reads all of the very file that ``digest`` names."""
+    with FileIO(path) as file:
         found = os.fstat(file.fileno()).st_size
         if size is not None and found != size:
             raise BadFile(f"{path.name} has {found} bytes, its manifest says {size}")
         if not found:
             raise BadFile(f"{path.name} is empty")
-        buffer = torch.empty(found, dtype=torch.uint8)
-        seen = _read_hashed(file, buffer.numpy().data)
-    if seen != digest:
-        raise BadFile(f"{path.name} has {seen}, its manifest says {digest}")
-    return buffer
+        hashed = _Hashed(file, found)
+        yield hashed
+    if hashed.digest != digest:
+        raise BadFile(f"{path.name} has {hashed.digest}, its manifest says {digest}")
 
 
-def _read_hashed(file: Any, view: memoryview) -> str:
-    """Fills ``view`` from ``file`` and returns the digest of what was read."""
-    total, whole = 0, hashlib.sha256()
-    while total < len(view):
-        count = file.readinto(view[total : total + READ_BYTES])
-        if not count:
-            raise BadFile("the file became shorter while it was read")
-        whole.update(view[total : total + count])
-        total += count
-    return f"sha256:{whole.hexdigest()}"
+def _memory(count: int) -> Tensor:
+    """Uninitialised bytes. Large ones are a mapping of their own: freed, they leave the process."""
+    if count < OWN_MAPPING_FROM_BYTES:
+        return torch.empty(count, dtype=torch.uint8)
+    return torch.frombuffer(mmap.mmap(-1, count), dtype=torch.uint8)
+
+
+def _take_header(file: _Hashed) -> bytes:
+    if file.left < 8:
+        raise BadFile("the safetensors header is longer than the file")
+    length = int.from_bytes(file.take(8).numpy().tobytes(), "little")
+    if length > min(file.left, MAX_HEADER_BYTES):
+        raise BadFile("the safetensors header is longer than the file")
+    return file.take(length).numpy().tobytes()
 
 
 def parse_safetensors(buffer: Tensor) -> dict[str, Tensor]:

@@ -62,6 +62,7 @@ def test_a_bad_value_stops_the_gateway_and_is_named(name: str, value: str) -> No
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("PSIONIC_CSM_DTYPE", "float16"),
         ("PSIONIC_CSM_LANES", "0"),
         ("PSIONIC_CSM_RUNTIME", "maybe"),
         ("PSIONIC_CSM_STARTUP_LOAD_MODE", "later"),
