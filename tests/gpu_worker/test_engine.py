@@ -21,6 +21,7 @@ from shared.errors import SpeechError
 from tests.gpu_worker.tiny import (
     LANES,
     Log,
+    Tone,
     build,
     generation,
     make_engine,
@@ -44,27 +45,6 @@ def engine() -> Engine:
     """One for all tests that leave it idle: a lane that was used is a new lane."""
     with torch.inference_mode():
         return make_engine()[0]
-
-
-class Tone:
-    """A codec of constant samples: ``level`` of the frame's number since the lane's reset."""
-
-    codebook_size = 2048
-
-    def __init__(self, lanes: int, level: Callable[[int], int]) -> None:
-        self._level = level
-        self._count = [0] * lanes
-        self.finite = torch.ones(lanes, dtype=torch.bool)
-
-    def step(self, codes: Tensor, active: Tensor, *, check: bool = True) -> Tensor:
-        pcm = torch.zeros(len(self._count), 1920, dtype=torch.int16)
-        for lane in active.nonzero().flatten().tolist():
-            pcm[lane] = self._level(self._count[lane])
-            self._count[lane] += 1
-        return pcm
-
-    def reset(self, lane: int) -> None:
-        self._count[lane] = 0
 
 
 def end_at(model: CsmModel, step: FrameStep, frame: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,19 +259,6 @@ def test_stop_of_the_unknown_is_answered(engine: Engine) -> None:
 # Replay
 
 
-@pytest.mark.parametrize("delivered", [1, 2, 3, 7, 11])
-@pytest.mark.parametrize("policy", ["none", PROMPTED])
-def test_replay_is_seamless(engine: Engine, delivered: int, policy: str) -> None:
-    """A second attempt emits exactly the bits that the first would have gone on with."""
-    whole = generation("a", max_frames=12, context_policy=policy)
-    undisturbed = run(engine, [whole])
-
-    again = run(engine, [replace(whole, replay=tuple(undisturbed.codes("a")[:delivered]))])
-
-    assert again.frames("a") == undisturbed.frames("a")[delivered:]
-    assert again.end("a") == undisturbed.end("a")
-
-
 def test_replay_in_company(engine: Engine) -> None:
     """Replayed rows disturb no neighbour and are not disturbed, over many frames."""
     first = generation("a", max_frames=30, context_policy=PROMPTED)
@@ -435,18 +402,6 @@ def test_silence_may_be_allowed() -> None:
     log = run(silent_engine(lambda _: 0), [generation("a", max_frames=30)])
 
     assert log.end("a").finish_reason == "length"
-
-
-def test_silence_across_a_replay() -> None:
-    """Silent frames delivered by an earlier attempt count, as they would have undisturbed."""
-    engine = silent_engine(lambda frame: 0 if frame >= 2 else 9000)
-    whole = generation("a", max_frames=40, silence_stop_frames=6)
-    undisturbed = run(engine, [whole])
-
-    again = run(engine, [replace(whole, replay=tuple(undisturbed.codes("a")[:5]))])
-
-    assert again.end("a") == undisturbed.end("a")
-    assert again.end("a").frame_count == 8
 
 
 # Refusals and faults of one row

@@ -83,6 +83,27 @@ def random_mimi(seed: int = 0) -> Any:
     return build_mimi(config, state)
 
 
+class Tone:
+    """A codec of constant samples: ``level`` of the frame's number since the lane's reset."""
+
+    codebook_size = 2048
+
+    def __init__(self, lanes: int, level: Callable[[int], int]) -> None:
+        self._level = level
+        self._count = [0] * lanes
+        self.finite = torch.ones(lanes, dtype=torch.bool)
+
+    def step(self, codes: Tensor, active: Tensor, *, check: bool = True) -> Tensor:
+        pcm = torch.zeros(len(self._count), 1920, dtype=torch.int16)
+        for lane in active.nonzero().flatten().tolist():
+            pcm[lane] = self._level(self._count[lane])
+            self._count[lane] += 1
+        return pcm
+
+    def reset(self, lane: int) -> None:
+        self._count[lane] = 0
+
+
 def build(generation: Generation) -> Prompt:
     """Letters are text ids; the voice's context is three words and five frames of codes."""
     context = [] if generation.context_policy == "none" else [voice_context()]

@@ -1,0 +1,135 @@
+"""A second attempt goes on from delivered codes as the first would have, bit for bit.
+
+Always in an engine that has seen nothing of the first attempt, as in another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import pytest
+import torch
+
+from gpu_worker.engine import QUIET_PEAK, Engine
+from gpu_worker.lanes import Generation
+from gpu_worker.model.csm import CsmModel
+from tests.gpu_worker.tiny import LANES, Log, Tone, generation, make_engine, random_model, run
+
+PROMPTED: Final = "prompt_profile_only"
+DTYPES: Final = pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"]
+)
+
+
+@pytest.fixture(autouse=True)
+def _inference() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
+
+
+def fresh(model: CsmModel, lanes: int = 2) -> Engine:
+    return make_engine(model, lanes=lanes)[0]
+
+
+def assert_seamless(model: CsmModel, whole: Generation, log: Log, delivered: int) -> None:
+    """What ``log`` has after ``delivered`` frames is what a second attempt emits, with its end."""
+    again = run(fresh(model), [replace(whole, replay=tuple(log.codes(whole.key)[:delivered]))])
+
+    assert again.frames(whole.key) == log.frames(whole.key)[delivered:]
+    assert again.end(whole.key) == log.end(whole.key)
+
+
+@DTYPES
+@pytest.mark.parametrize("policy", ["none", PROMPTED])
+def test_stopped_at_any_frame(dtype: torch.dtype, policy: str) -> None:
+    """After each number of frames, none and all included, the rest is the undisturbed rest."""
+    model = random_model(dtype=dtype)
+    whole = generation("a", max_frames=11, context_policy=policy, top_k=300)
+    undisturbed = run(fresh(model), [whole])
+
+    for delivered in range(12):
+        assert_seamless(model, whole, undisturbed, delivered)
+
+
+def assert_all_seamless(
+    model: CsmModel, whole: Generation, delivered: list[int], chunk: int = 8
+) -> Log:
+    """The same for several second attempts that replay beside each other, a lane each."""
+    undisturbed = run(make_engine(model, chunk=chunk)[0], [whole])
+    codes = undisturbed.codes("a")
+    attempts = [replace(whole, key=str(each), replay=tuple(codes[:each])) for each in delivered]
+
+    log = run(make_engine(model, chunk=chunk)[0], attempts)
+
+    for each in delivered:
+        assert log.codes(str(each)) == codes[each:]
+        assert log.pcm(str(each)) == undisturbed.pcm("a")[each:]
+        assert log.end(str(each)) == replace(undisturbed.end("a"), key=str(each))
+    return undisturbed
+
+
+def test_around_mimis_window() -> None:
+    """Samples go on exactly where Mimi's window of 250 positions, two a frame, fills and wraps."""
+    whole = generation("a", max_frames=130)
+
+    log = assert_all_seamless(random_model(), whole, [123, 124, 125, 126])
+
+    assert len(set(log.pcm("a"))) == 130
+
+
+def test_far_beyond_mimis_window() -> None:
+    """They also do when the ring has wrapped twice before the first attempt ended."""
+    assert_all_seamless(random_model(), generation("a", max_frames=258), [131, 249, 250, 256])
+
+
+@DTYPES
+def test_across_a_block_of_the_attention(dtype: torch.dtype) -> None:
+    """Stopped before, at and behind position 512, where lanes begin to look at another block."""
+    whole = generation("a", text="t" * 503, max_frames=12)
+
+    log = assert_all_seamless(random_model(dtype=dtype), whole, [6, 7, 8, 9], chunk=64)
+
+    assert log.end("a").prompt_frame_count == 505
+
+
+@pytest.mark.parametrize("delivered", range(13))
+def test_with_a_silence_stop(delivered: int) -> None:
+    """The quiet frames among the delivered ones count, and a sound among them starts anew."""
+    loud = {2, 6}
+    whole = generation("a", max_frames=40, silence_stop_frames=5)
+
+    def engine() -> Engine:
+        tone = Tone(LANES, lambda frame: 9000 if frame in loud else QUIET_PEAK)
+        return make_engine(codec=tone)[0]
+
+    undisturbed = run(engine(), [whole])
+    codes = tuple(undisturbed.codes("a"))
+    again = run(engine(), [replace(whole, replay=codes[:delivered])])
+
+    assert undisturbed.end("a").stop_cause == "silence"
+    assert len(codes) == 12
+    assert again.codes("a") == list(codes[delivered:])
+    assert again.end("a") == undisturbed.end("a")
+
+
+def test_a_stop_in_mid_replay_leaves_nothing() -> None:
+    """A lane whose request was stopped while it replayed is a fresh lane, and so is the codec's."""
+    model = random_model()
+    whole = generation("a", max_frames=30)
+    undisturbed = run(make_engine(model)[0], [whole])
+    engine, _ = make_engine(model)
+    log = Log()
+    engine.submit(replace(whole, key="gone", replay=tuple(undisturbed.codes("a")[:25])))
+    for _ in range(4):
+        engine.tick(log)
+    assert not log.events
+    engine.stop("gone")
+
+    engine.submit(whole)
+    while not engine.is_idle:
+        engine.tick(log)
+
+    assert log.released() == ["gone"]
+    assert log.frames("a") == undisturbed.frames("a")
