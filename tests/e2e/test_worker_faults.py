@@ -23,7 +23,7 @@ from shared.governance.artifacts import Artifact
 from shared.keys import Keys
 from shared.messages import End, FrameRecord, SpeechJob, Terminal
 from shared.settings import QueueSettings
-from tests.conftest import RedisServer, find_redis_server, until
+from tests.conftest import RedisServer, find_redis_server, heartbeats, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis]
 
@@ -90,11 +90,7 @@ class Crew:
 
     def documents(self) -> dict[str, dict[str, Any]]:
         """What each live worker says of itself."""
-        names: Any = self.redis.zrange(self.keys.workers, 0, -1)
-        said: dict[str, Any] = {
-            name.decode(): self.redis.get(self.keys.worker(name.decode())) for name in names
-        }
-        return {name: json.loads(document) for name, document in said.items() if document}
+        return heartbeats(self.redis, self.keys.namespace)
 
     def ready_pids(self) -> set[int]:
         return {said["pid"] for said in self.documents().values() if said["state"] == "ready"}
@@ -326,9 +322,8 @@ async def test_a_worker_without_its_artifact(crew: Crew, tmp_path: Path) -> None
     """A directory with nothing in it: the process lives, explains itself and stops when told."""
     process = crew.hire(PSIONIC_CSM_ARTIFACTS=str(tmp_path), PSIONIC_CSM_NAMESPACE="lost")
     del crew.processes[process.pid]
-    keys = Keys("lost")
     try:
-        await until(lambda: _refusals(crew, keys) == ["artifact_unavailable"], START_S)
+        await until(lambda: _refusals(crew, "lost") == ["artifact_unavailable"], START_S)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=10) == 0
     finally:
@@ -336,7 +331,6 @@ async def test_a_worker_without_its_artifact(crew: Crew, tmp_path: Path) -> None
         process.wait()
 
 
-def _refusals(crew: Crew, keys: Keys) -> list[str]:
-    names: Any = crew.redis.zrange(keys.workers, 0, -1)
-    said: list[Any] = [crew.redis.get(keys.worker(name.decode())) for name in names]
-    return [json.loads(each)["refusal"]["code"] for each in said if b'"refusal": {' in each]
+def _refusals(crew: Crew, namespace: str) -> list[str]:
+    said = heartbeats(crew.redis, namespace).values()
+    return [each["refusal"]["code"] for each in said if each["refusal"]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from gpu_worker.books import Books
 from gpu_worker.signals import StopSignals
 from gpu_worker.worker import ENGINE_FAULT
 from shared.messages import LOADING, READY, UNAVAILABLE
-from tests.conftest import until
+from tests.conftest import heartbeats, until
 from tests.gpu_worker import worker_stage
 from tests.gpu_worker.worker_stage import (
     SERVED,
@@ -62,8 +61,7 @@ async def admit(books: Deployment, request_id: str = "r1", **options: Any) -> st
 
 def said_by(books: Deployment, stage: Stage) -> dict[str, Any]:
     """The newest document of the worker, {} when it has none."""
-    document: Any = books.redis.get(books.keys.worker(stage.worker_id))
-    return dict(json.loads(document)) if document else {}
+    return heartbeats(books.redis, books.settings.namespace).get(stage.worker_id, {})
 
 
 def lanes_on_offer(books: Deployment) -> list[bytes]:
@@ -90,7 +88,7 @@ async def test_the_document_says_all_there_is(books: Deployment) -> None:
     stage.turn()
 
     said = said_by(books, stage)
-    assert said.keys() == DOCUMENT_KEYS
+    assert said.keys() == DOCUMENT_KEYS | {"heartbeat_age_ms"}
     assert (said["state"], said["lanes"], said["in_flight"]) == ("ready", 2, 0)
     assert (said["worker_id"], said["pid"]) == (stage.worker_id, os.getpid())
     assert (said["artifact_id"], said["queue"]) == (SERVED.artifact_id, SERVED.queue)
