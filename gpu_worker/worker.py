@@ -97,7 +97,7 @@ class Worker:
         worker_id = self.identity.worker_id
         self._carrier = Carrier(redis, queue.namespace, served.queue)
         self._queue = WorkQueue(redis, queue, self._carrier, served.queue, worker_id)
-        self._reaper = Reaper(redis, queue)
+        self._reaper = Reaper(redis, queue, gap_ms=queue.reap_interval_ms // 2)
         self._intake = Intake(self._carrier, self._queue)
         origin = Origin(worker_id, settings.runtime_image_ref)
         self._books = Books(self._queue, self._carrier, origin, self._stop)

@@ -41,9 +41,14 @@ class ReapReport:
 
 
 class Reaper:
-    """Reaps every queue of a namespace."""
+    """Reaps every queue of a namespace.
 
-    def __init__(self, redis: Redis, settings: QueueSettings) -> None:
+    ``gap_ms``: leave a queue alone that anyone has reaped within that time. Workers do, so that a
+    hundred of them reap hardly more often than two.
+    """
+
+    def __init__(self, redis: Redis, settings: QueueSettings, *, gap_ms: int = 0) -> None:
+        self._gap_ms = gap_ms
         self._redis = redis
         self._settings = settings
         self._keys = Keys(settings.namespace)
@@ -72,6 +77,7 @@ class Reaper:
             self._settings.result_ttl_ms,
             self._settings.metadata_ttl_ms,
             self._settings.retained_bytes,
+            self._gap_ms,
             keys=(carrier.list_key,),
         )
         held, returned, lost, expired, abandoned = (int(value) for value in reply[:5])

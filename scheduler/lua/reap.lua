@@ -2,7 +2,8 @@
 -- After a silence of all reapers (Redis was away, or nobody reaped) leases and listeners don't lapse
 -- for one lease time, so that their owners can renew them first.
 -- KEYS: RQ's list of this queue. ARGV: ns, queue, max_attempts, lease_ms, silence_ms, batch,
---   result_ttl, metadata_ttl, cap
+--   result_ttl, metadata_ttl, cap, gap_ms (nothing to do when this queue was reaped so lately; 0:
+--   always), which keeps the cost from growing with the number of workers that reap
 -- Returns {held, returned, lost, expired, abandoned, n, n jobs that no list holds, jobs that ended a
 --   while ago and that RQ may still know}
 local queue, max_attempts = ARGV[2], tonumber(ARGV[3])
@@ -10,6 +11,12 @@ local lease, silence, batch = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARG
 local now = now_ms()
 local waiting, running, reaper = key('waiting', queue), key('running', queue), key('reaper')
 local returned, lost, expired, abandoned = 0, 0, 0, 0
+
+local reaped = 'last_ms:' .. queue
+local since = now - tonumber(redis.call('HGET', reaper, reaped) or '0')
+if since >= 0 and since < tonumber(ARGV[10]) then -- below 0, the clock was put back
+  return {'0', '0', '0', '0', '0', '0'}
+end
 
 local function finish(id, reason, code, message)
   local o = ending(7)
@@ -22,7 +29,7 @@ redis.call('ZREMRANGEBYSCORE', key('workers'), '-inf', now)
 
 local last = tonumber(redis.call('HGET', reaper, 'last_ms') or '0')
 if now - last > silence then redis.call('HSET', reaper, 'hold_until_ms', now + lease) end
-redis.call('HSET', reaper, 'last_ms', now)
+redis.call('HSET', reaper, 'last_ms', now, reaped, now)
 local held = now < tonumber(redis.call('HGET', reaper, 'hold_until_ms') or '0')
 
 -- Leases that lapsed.

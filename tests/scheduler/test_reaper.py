@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from scheduler.reaper import Reaper
 from tests.scheduler.conftest import QUEUE, Deployment, terminal
 
 
@@ -29,6 +30,20 @@ async def test_an_id_stranded_in_rqs_intermediate_list_is_pushed_again(
     deployment.reap()
 
     assert deployment.carrier.pull(None) == admitted.job_id
+
+
+async def test_many_reapers_do_the_work_of_one(fake: Deployment) -> None:
+    """Whoever leaves a gap finds nothing to do right after another, and all of it after the gap."""
+    polite = Reaper(fake.redis, fake.settings, gap_ms=500)
+    fake.worker()
+    fake.reap()
+    await fake.admit("r1")
+
+    assert [report.pushed for report in polite.reap()] == [0]
+    fake.advance_ms(500)
+    assert [report.pushed for report in polite.reap()] == [1]
+    await fake.admit("r2")
+    assert fake.reap().pushed == 1
 
 
 async def test_waiting_past_the_deadline_expires(fake: Deployment) -> None:
