@@ -102,14 +102,16 @@ AnyPart = TypeVar("AnyPart", bound=Part)
 
 
 def parse(kind: type[AnyPart], values: dict[str, Any]) -> AnyPart:
-    """Raises SpeechError("invalid_type") that names the first field at fault."""
+    """Raises SpeechError("invalid_type") that names the first field at fault, if it has a name."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         place = [part for part in first["loc"] if isinstance(part, str)]
-        param = ".".join(place[:2]) if place[:1] == ["psionic_csm"] else place[0]
-        raise SpeechError("invalid_type", f"{param}: {first['msg']}", param=param) from None
+        depth = 2 if place[:1] == ["psionic_csm"] else 1
+        param = ".".join(place[:depth]) or None
+        fault = f"{param}: {first['msg']}" if param else "the body has a key that is no text"
+        raise SpeechError("invalid_type", fault, param=param) from None
 
 
 def refuse_unknown(names: list[str]) -> None:

@@ -91,6 +91,7 @@ ROWS = [
     Bad("empty_input", {"input": " \n"}, param="input"),
     Bad("invalid_input_text", {"input": "a\x00"}, param="input"),
     Bad("invalid_input_text", raw=b'{"input":"\\ud800"}'),
+    Bad("invalid_type", raw=b'{"input":"a","\\ud800":1}'),
     Bad("input_too_long", {"input": "a" * 4097}, param="input"),
     bad("invalid_stream_format", "stream_format", stream_format="mp3"),
     bad("invalid_stream_format", "stream_format", stream_format=""),
