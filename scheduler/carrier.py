@@ -8,6 +8,7 @@ that a tool which cleans registries can't harm a live job.
 
 from __future__ import annotations
 
+import re
 import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +35,10 @@ FUNCTION: Final = "psionic_csm.speak"
 YEARS_S: Final = 10 * 365 * 86_400
 MAX_RECORD_BYTES: Final = 1024
 """Ours are some 60 bytes; what is larger isn't read."""
+
+LIVE: Final = (b"waiting", b"running")
+
+_JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 log = structlog.get_logger()
 
@@ -93,8 +98,14 @@ class Carrier:
         return None
 
     def drop(self, job_id: str) -> None:
-        """The id was pulled and led to nothing: take it off the intermediate list."""
+        """The id was pulled and led to nothing: take it off the intermediate list.
+
+        A hint may arrive after its job's end, when nobody will forget the job any more: then its
+        record goes here.
+        """
         self._intermediate_remove(job_id)
+        if self._redis.hget(self._keys.job(job_id), "state") not in LIVE:
+            self.forget([job_id])
 
     def started(self, job_id: str, hint: str | None) -> None:
         """Show the job as started by this worker; ``hint`` is the id that was pulled for it."""
@@ -108,11 +119,13 @@ class Carrier:
             if hint is not None:
                 pipe.lrem(self._intermediate.key, 1, hint)
             pipe.execute()
+        if hint not in (None, job_id):
+            self.drop(hint)
 
     def forget(self, job_ids: list[str]) -> None:
         """Remove all that RQ holds of ended jobs."""
         for job_id in job_ids:
-            with suppress(InvalidJobOperation):  # RQ has no record of it
+            with suppress(InvalidJobOperation, ValueError):  # RQ has no record, or can't have one
                 self._record(job_id).delete(remove_from_queue=True)
             self._intermediate_remove(job_id, count=0)
         if job_ids:
@@ -166,6 +179,8 @@ class Carrier:
 
     def _refusal(self, job_id: str) -> str | None:
         """Why a pulled record isn't ours. Foreign data is compared as bytes and never decoded."""
+        if not _JOB_ID.fullmatch(job_id):
+            return "not an id of ours"
         key = Job.key_for(job_id)
         try:
             size = self._redis.hstrlen(key, "data")
