@@ -12,6 +12,7 @@ import torch
 
 from gpu_worker.backend import CPU, Backend, open_device
 from gpu_worker.codec import StreamingMimi
+from gpu_worker.codec_layout import mimi_bytes
 from gpu_worker.engine import Engine
 from gpu_worker.lanes import Ended, Event, Frame, Generation
 from gpu_worker.model.checkpoint import LOAD_FAILED, Checkpoint, load_checkpoint
@@ -101,7 +102,6 @@ def _load_on(
         step = FrameStep(model, codec, lanes, settings.prefill_chunk)
         engine = assemble(step, artifact, checkpoint)
         warm_up(engine, artifact)
-    codec_bytes = sum(tensor.nbytes for tensor in checkpoint.mimi.state_dict().values())
     return Loaded(
         engine=engine,
         backend=backend,
@@ -109,7 +109,7 @@ def _load_on(
         gpu_model=gpu_model(backend),
         lanes=lanes,
         determinism_class=determinism_class(backend, dtype, lanes, settings),
-        memory_required_bytes=model.nbytes + step.nbytes + codec_bytes,
+        memory_required_bytes=model.nbytes + step.nbytes + mimi_bytes(checkpoint.mimi),
         probe=probe_for(backend),
     )
 

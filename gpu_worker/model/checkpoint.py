@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from gpu_worker.codec import build_mimi, default_mimi_config
+from gpu_worker.codec_layout import settle_mimi
 from gpu_worker.model.config import CsmConfig
 from gpu_worker.model.layouts import to_torchtune
 from gpu_worker.model.weights import BadFile, read_safetensors, read_verified
@@ -129,13 +130,18 @@ def load_mimi(
     hub_roots: Sequence[Path] = (),
     decode_only: bool = True,
 ) -> Any:
-    """The codec; without a ``mimi_config`` in the manifest it has the published dimensions."""
+    """The codec; without a ``mimi_config`` in the manifest it has the published dimensions.
+
+    ``decode_only`` leaves the encoder out and settles the rest for one-frame calls.
+    """
     dimensions = default_mimi_config()
     try:
         if artifact.manifest.file("mimi_config"):
             dimensions = json.loads(_read_text(artifact, "mimi_config", hub_roots))
         weights = _read(artifact, "mimi_weight", hub_roots, read_safetensors)
         mimi = build_mimi(dimensions, weights, device, decode_only=decode_only)
+        if decode_only:
+            settle_mimi(mimi)
     except (BadFile, KeyError, TypeError, ValueError, RuntimeError, AssertionError) as error:
         raise SpeechError(LOAD_FAILED, f"the Mimi can't be built: {error}") from error
     if (mimi.total_codebooks, mimi.cardinality) != (config.num_codebooks, config.codebook_size):

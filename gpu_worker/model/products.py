@@ -9,7 +9,7 @@ prefill chunk: results are bitwise the same whichever number of rows it was made
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -21,7 +21,10 @@ _DENSE_DTYPES: Final = (torch.float32, torch.bfloat16)
 
 
 class Product(Protocol):
-    """``product(rows)`` is rows [n, in] times the transposed matrix: [n, out], in rows' dtype."""
+    """``product(rows)`` is rows [n, in] times the transposed matrix: [n, out], in rows' dtype.
+
+    It never changes, so copies of what holds it share it.
+    """
 
     @property
     def nbytes(self) -> int: ...
@@ -33,7 +36,14 @@ Make = Callable[[Tensor], Product]
 """Takes over a dense matrix [out, in]; whether it keeps that memory is its own business."""
 
 
-class Plain:
+class _Shared:
+    """Is its own deep copy."""
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self
+
+
+class Plain(_Shared):
     """The matrix as it is: what cuBLAS wants, and small matrices on a CPU."""
 
     def __init__(self, weight: Tensor) -> None:
@@ -47,7 +57,7 @@ class Plain:
         return functional.linear(rows, self._weight)
 
 
-class Reordered:
+class Reordered(_Shared):
     """oneDNN's blocked layout, on a CPU. These are the operators that torch's inductor emits."""
 
     def __init__(self, weight: Tensor) -> None:
@@ -62,10 +72,10 @@ class Reordered:
 
 def product_of(weight: Tensor) -> Product:
     """The fastest of the two for this matrix on its device."""
-    return Reordered(weight) if _is_worth_reordering(weight) else Plain(weight)
+    return Reordered(weight) if is_worth_reordering(weight) else Plain(weight)
 
 
-def _is_worth_reordering(weight: Tensor) -> bool:
+def is_worth_reordering(weight: Tensor) -> bool:
     return (
         weight.device.type == "cpu"
         and weight.nbytes >= REORDERED_FROM_BYTES
