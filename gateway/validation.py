@@ -170,7 +170,8 @@ def _profile(request: SpeechRequest, artifact: Artifact) -> VoiceProfile:
     voice = request.voice
     if voice is None:
         return artifact.voices.default
-    return artifact.voices.find(voice.id if isinstance(voice, VoiceReference) else voice)
+    name = voice.id if isinstance(voice, VoiceReference) else voice
+    return artifact.voices.find(name, param="voice")
 
 
 def _merged(request: SpeechRequest) -> Options:

@@ -180,15 +180,18 @@ class VoiceManifest(Manifest):
         named = (each for each in self.profiles if each.profile_id == DEFAULT_PROFILE_ID)
         return next(named, self.profiles[0])
 
-    def find(self, profile_id: str) -> VoiceProfile:
-        """The governed profile of that id. Raises SpeechError("voice_profile_unavailable")."""
+    def find(self, profile_id: str, param: str = "voice_profile_id") -> VoiceProfile:
+        """The governed profile of that id; ``param`` is the field that named it.
+
+        Raises SpeechError("voice_profile_unavailable").
+        """
         for profile in self.profiles:
             if profile.profile_id == profile_id:
                 return profile
         raise SpeechError(
             "voice_profile_unavailable",
             "the voice is not a governed profile of this artifact",
-            param="voice_profile_id",
+            param=param,
         )
 
     def check_bound_to(self, model_id: str, digests: dict[str, str]) -> None:
