@@ -7,26 +7,15 @@ from contextlib import contextmanager
 from typing import Final
 
 import structlog
-from redis.exceptions import OutOfMemoryError, ResponseError
+from redis.exceptions import ResponseError
 
-from scheduler.connections import AWAY
+from scheduler.connections import AWAY, is_away
 from shared.clock import Countdown, monotonic_ms
 
 FIRST_PAUSE_MS: Final = 50.0
 LONGEST_PAUSE_MS: Final = 1000.0
 
-# A server that answers but takes no writes: full, a replica, a failing disk. Redis 6 wraps these in
-# the text of a script's error, so the words are looked for and not the class.
-_NO_WRITES: Final = ("OOM ", "READONLY ", "MISCONF ", "MASTERDOWN ", "NOREPLICAS ")
-
 log = structlog.get_logger()
-
-
-def is_away(error: Exception) -> bool:
-    """Whether an error means that Redis can't be used now, and not that something is wrong."""
-    if isinstance(error, (*AWAY, OutOfMemoryError)):
-        return True
-    return isinstance(error, ResponseError) and any(word in str(error) for word in _NO_WRITES)
 
 
 class Link:

@@ -8,7 +8,7 @@ import threading
 
 import structlog
 
-from scheduler.connections import AWAY, connect
+from scheduler.connections import TROUBLE, connect, is_away
 from scheduler.reaper import Reaper
 from shared.environment import SettingsError
 from shared.logging import configure_logging
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 def run(settings: SchedulerSettings, stop: threading.Event) -> None:
-    """Reap once per interval until ``stop`` is set, through any absence of Redis."""
+    """Reap once per interval until ``stop`` is set, whatever Redis answers or doesn't."""
     reaper = Reaper(connect(settings.queue.redis_url), settings.queue)
     interval_s = settings.queue.reap_interval_ms / 1000
     away = False
@@ -29,8 +29,10 @@ def run(settings: SchedulerSettings, stop: threading.Event) -> None:
             if away:
                 log.info("redis_back")
             away = False
-        except AWAY as error:
-            if not away:
+        except TROUBLE as error:
+            if not is_away(error):
+                log.error("reap_failed", error=str(error)[:200])
+            elif not away:
                 log.warning("redis_away", error=type(error).__name__)
             away = True
     log.info("scheduler_stopped")

@@ -20,6 +20,7 @@ from redis.exceptions import (
 from redis.exceptions import (
     OutOfMemoryError,
     ReadOnlyError,
+    RedisError,
     ResponseError,
 )
 from redis.exceptions import (
@@ -36,6 +37,13 @@ AWAY: Final[tuple[type[Exception], ...]] = (
     OSError,
 )
 """What a Redis that is away, still loading, or failing over looks like to a caller."""
+
+TROUBLE: Final[tuple[type[Exception], ...]] = (RedisError, OSError)
+"""Whatever Redis may answer, or fail to: what a loop that must go on for ever lives through."""
+
+# A server that answers but takes no writes: full, a replica, a failing disk. Redis 6 wraps these in
+# the text of a script's error, so the words are looked for and not the class.
+_NO_WRITES: Final = ("OOM ", "READONLY ", "MISCONF ", "MASTERDOWN ", "NOREPLICAS ")
 
 BLOCK_MS: Final = 1000
 """How long a blocking read waits before it looks round."""
@@ -68,6 +76,13 @@ def connect_async(
     return redis.asyncio.Redis.from_pool(pool)
 
 
+def is_away(error: Exception) -> bool:
+    """Whether an error means that Redis can't be used now, and not that something is wrong."""
+    if isinstance(error, (*AWAY, OutOfMemoryError)):
+        return True
+    return isinstance(error, ResponseError) and any(word in str(error) for word in _NO_WRITES)
+
+
 @contextmanager
 def refusing_when_away() -> Iterator[None]:
     """Turn Redis being away or full into the refusal that a caller gets."""
@@ -77,15 +92,15 @@ def refusing_when_away() -> Iterator[None]:
         raise SpeechError(
             "queue_unavailable", "the queue can't be reached", retry_after_s=RETRY_AFTER_S
         ) from error
-    except OutOfMemoryError as error:
-        raise _memory_low() from error
     except ResponseError as error:
-        if "OOM" in str(error):
-            raise _memory_low() from error
+        if isinstance(error, OutOfMemoryError) or "OOM " in str(error):
+            raise SpeechError(
+                "queue_memory_low",
+                "the queue is near its memory limit",
+                retry_after_s=RETRY_AFTER_S,
+            ) from error
+        if is_away(error):
+            raise SpeechError(
+                "queue_unavailable", "the queue takes no writes", retry_after_s=RETRY_AFTER_S
+            ) from error
         raise
-
-
-def _memory_low() -> SpeechError:
-    return SpeechError(
-        "queue_memory_low", "the queue is near its memory limit", retry_after_s=RETRY_AFTER_S
-    )

@@ -15,9 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from scheduler.connections import AWAY, BLOCK_MS
+from scheduler.connections import BLOCK_MS, TROUBLE
 from shared.keys import Keys
-from shared.messages import Claimed, End, Event, FrameRecord, MalformedMessage, Terminal
+from shared.messages import (
+    CODES_BYTES,
+    Claimed,
+    End,
+    Event,
+    FrameRecord,
+    MalformedMessage,
+    Terminal,
+)
+from shared.wav import FRAME_BYTES
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -31,10 +40,23 @@ log = structlog.get_logger()
 
 
 def parse(fields: Mapping[bytes, bytes]) -> Event | None:
-    """One stream entry as an event; None for a kind that this version doesn't know."""
+    """One stream entry as an event; None for a kind that this version doesn't know.
+
+    Raises MalformedMessage for an entry that is not what its kind says.
+    """
+    try:
+        return _parse(fields)
+    except (KeyError, ValueError) as error:
+        raise MalformedMessage(f"event: {type(error).__name__}") from error
+
+
+def _parse(fields: Mapping[bytes, bytes]) -> Event | None:
     kind = fields.get(b"k")
     if kind == b"frame":
-        return FrameRecord(int(fields[b"i"]), fields[b"c"], fields[b"p"], int(fields[b"t"]))
+        codes, pcm = fields[b"c"], fields[b"p"]
+        if len(codes) != CODES_BYTES or len(pcm) != FRAME_BYTES:
+            raise ValueError("not a whole frame")
+        return FrameRecord(int(fields[b"i"]), codes, pcm, int(fields[b"t"]))
     if kind == b"claimed":
         return Claimed(
             int(fields[b"attempt"]), fields[b"worker"].decode(), int(fields[b"queue_wait_ms"])
@@ -115,7 +137,7 @@ class EventReader:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
-        with suppress(*AWAY):
+        with suppress(*TROUBLE):
             await self._redis.delete(self._wake_key)
 
     @property
@@ -165,11 +187,24 @@ class EventReader:
         }
         for stream, entries in reply:
             for position, fields in entries:
-                event = parse(fields)
-                for subscription in by_stream[stream]:
-                    subscription.position = position
-                    if event is not None:
-                        subscription.deliver(event)
+                self._hear(by_stream[stream], position, fields)
+
+    def _hear(
+        self, group: Iterable[Subscription], position: bytes, fields: Mapping[bytes, bytes]
+    ) -> None:
+        """Pass one entry on. One that can't be read ends its own callers' wait, nobody else's."""
+        try:
+            event = parse(fields)
+        except MalformedMessage as error:
+            log.error("event_unreadable", why=str(error))
+            for subscription in group:
+                subscription.position = position
+                subscription.lose()
+            return
+        for subscription in group:
+            subscription.position = position
+            if event is not None:
+                subscription.deliver(event)
 
     async def _run(self) -> None:
         failures = 0
@@ -182,7 +217,7 @@ class EventReader:
                     log.info("event_reader_recovered")
                     failures = 0
                 await self._wait_and_deliver()
-            except AWAY as error:
+            except TROUBLE as error:
                 failures += 1
                 if failures == 1:
                     log.warning("event_reader_lost_redis", error=type(error).__name__)
@@ -196,7 +231,7 @@ class EventReader:
             return
         entries = reply[0][1]
         self._wake_position = entries[-1][0]
-        woken = {fields[b"job"].decode() for _, fields in entries}
+        woken = {fields.get(b"job", b"").decode("utf-8", "replace") for _, fields in entries}
         overrun = len(entries) >= WAKE_BATCH
         await self.catch_up(
             list(self._subscriptions) if overrun else woken & self._subscriptions.keys()

@@ -14,7 +14,7 @@ from uuid import uuid4
 import structlog
 
 from scheduler.admission import Admission, AdmitRequest, Admitted
-from scheduler.connections import AWAY, refusing_when_away
+from scheduler.connections import TROUBLE, refusing_when_away
 from scheduler.events import EventReader, Subscription
 from scheduler.scripts import AsyncScripts
 from shared.errors import SpeechError
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from shared.settings import QueueSettings
 
 RENEW_BATCH: Final = 500
+UNSAID_MOST: Final = 10_000
+"""So many departures are kept until Redis is back; the rest lapse."""
 
 log = structlog.get_logger()
 
@@ -83,6 +85,7 @@ class Listeners:
         self._results = results
         self._gateway_id = gateway_id
         self._callers: dict[str, Caller] = {}
+        self._unsaid: dict[str, str] = {}  # departures that Redis hasn't heard of: job by name
         self._numbers = count(1)
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -115,8 +118,11 @@ class Listeners:
             self._reader.unsubscribe(subscription)
             await asyncio.shield(self._leave(job_id, name))
             raise
-        except SpeechError:
+        except Exception as error:
             self._reader.unsubscribe(subscription)
+            if isinstance(error, SpeechError) and error.code == "queue_unavailable":
+                # Redis may carry out yet what it didn't answer in time: nobody waits for that job.
+                self._say_later(job_id, name)
             raise
         caller = Caller(self, admitted, name)
         if admitted.kind == "admitted":
@@ -145,18 +151,32 @@ class Listeners:
         await self._leave(caller.job_id, caller.name)
 
     async def _leave(self, job_id: str, name: str) -> None:
-        settings = self._settings
         try:
-            await self._scripts.call(
-                "leave",
-                job_id,
-                name,
-                settings.result_ttl_ms,
-                settings.metadata_ttl_ms,
-                settings.retained_bytes,
-            )
-        except AWAY as error:
+            await self._say_left(job_id, name)
+        except TROUBLE as error:
             log.warning("leave_failed", job=job_id, error=type(error).__name__)
+            self._say_later(job_id, name)
+
+    async def _say_left(self, job_id: str, name: str) -> None:
+        settings = self._settings
+        await self._scripts.call(
+            "leave",
+            job_id,
+            name,
+            settings.result_ttl_ms,
+            settings.metadata_ttl_ms,
+            settings.retained_bytes,
+        )
+
+    def _say_later(self, job_id: str, name: str) -> None:
+        if len(self._unsaid) < UNSAID_MOST:
+            self._unsaid[name] = job_id
+
+    async def _say_unsaid(self) -> None:
+        """Tell Redis of those who left while it was away, so that their jobs needn't lapse."""
+        for name, job_id in list(self._unsaid.items()):
+            await self._say_left(job_id, name)
+            self._unsaid.pop(name, None)
 
     async def _replay(self, job_id: str) -> list[Event]:
         """The events of an ended job. A cancelled one may have no stream any more."""
@@ -175,12 +195,13 @@ class Listeners:
     async def _renew_for_ever(self) -> None:
         while not self._closing:
             await asyncio.sleep(self._settings.listener_renew_ms / 1000)
-            callers = list(self._callers.values())
-            for i in range(0, len(callers), RENEW_BATCH):
-                try:
+            try:
+                callers = list(self._callers.values())
+                for i in range(0, len(callers), RENEW_BATCH):
                     await self._renew(callers[i : i + RENEW_BATCH])
-                except AWAY as error:
-                    log.warning("listener_renewal_failed", error=type(error).__name__)
+                await self._say_unsaid()
+            except TROUBLE as error:
+                log.warning("listener_renewal_failed", error=type(error).__name__)
 
     async def _renew(self, callers: list[Caller]) -> None:
         flat = [part for caller in callers for part in (caller.job_id, caller.name)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
 from redis.exceptions import ResponseError
 
 from scheduler.connections import refusing_when_away
@@ -13,6 +15,8 @@ from scheduler.scripts import AsyncScripts
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
+
+log = structlog.get_logger()
 
 MEMORY_LIMIT: Final = 0.8
 """The share of Redis's memory limit above which nothing new is admitted."""
@@ -78,12 +82,21 @@ def parse(reply: list[bytes], memory_share: float = 0.0) -> LoadSnapshot:
     rows = [reply[i : i + 9] for i in range(0, split, 9)]
     return LoadSnapshot(
         queues={row[0].decode(): _queue_load(row) for row in rows},
-        workers=tuple(
-            {**json.loads(document), "heartbeat_age_ms": int(age)}
-            for age, document in zip(reply[split + 1 :: 2], reply[split + 2 :: 2], strict=True)
-        ),
+        workers=tuple(_documents(reply[split + 1 :: 2], reply[split + 2 :: 2])),
         memory_share=memory_share,
     )
+
+
+def _documents(ages: Iterable[bytes], texts: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """What the workers say of themselves. One that can't be read is as good as silent."""
+    for age, text in zip(ages, texts, strict=True):
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            log.error("worker_document_unreadable", why=type(error).__name__)
+            continue
+        if isinstance(document, dict):
+            yield {**document, "heartbeat_age_ms": int(age)}
 
 
 def _queue_load(row: list[bytes]) -> QueueLoad:

@@ -87,7 +87,7 @@ class WorkQueue:
         """Take the first waiting job. None: there is none. ``"solo"``: it must run alone, ask again
         when no lane is busy. ``hint`` is the id that RQ handed over.
 
-        A job whose payload can't be read ends as an error, and the next one is tried.
+        A job whose payload or frames can't be read ends as an error, and the next one is tried.
         """
         while True:
             reply = self._scripts.call(
@@ -108,8 +108,9 @@ class WorkQueue:
             job_id = reply[0].decode()
             try:
                 job = SpeechJob.from_bytes(reply[1])
+                delivered = self._delivered(job_id) if int(reply[5]) else ()
             except MalformedMessage as error:
-                self._refuse_payload(job_id, execution, str(error))
+                self._refuse(job_id, execution, str(error))
                 continue
             return Claim(
                 job_id=job_id,
@@ -119,7 +120,7 @@ class WorkQueue:
                 queue_wait_ms=int(reply[4]),
                 solo=reply[6] == b"1",
                 job=job,
-                delivered=self._delivered(job_id) if int(reply[5]) else (),
+                delivered=delivered,
             )
 
     def post(self, lanes: Sequence[LanePost]) -> list[Verdict]:
@@ -202,15 +203,15 @@ class WorkQueue:
         parsed = (events.parse(fields) for _, fields in entries)
         return tuple(event for event in parsed if isinstance(event, FrameRecord))
 
-    def _refuse_payload(self, job_id: str, execution: str, why: str) -> None:
-        log.error("job_payload_refused", job=job_id, why=why)
+    def _refuse(self, job_id: str, execution: str, why: str) -> None:
+        log.error("job_refused", job=job_id, why=why)
         self._scripts.call(
             "end",
             job_id,
             execution,
             "error",
             "internal_error",
-            "the job's payload could not be read",
+            "the job's record could not be read",
             b"",
             *self._ending,
         )

@@ -19,7 +19,7 @@ end
 
 local function attach(bound)
   local other = read_job(bound, 'state', 'fingerprint', 'finish_reason', 'abandoned', 'deadline_ms')
-  if not other.state then return nil end
+  if other.state ~= 'ended' and not intact(bound) then return nil end
   local same = other.fingerprint == fingerprint
   if other.state ~= 'ended' then
     if not same then return {'conflict'} end

@@ -20,7 +20,9 @@ local hits = {'0'}
 for _, id in ipairs(jobs) do
   local job = read_job(id, 'state', 'request_id')
   local was
-  if job.state == 'waiting' then
+  if job.state ~= 'ended' and not intact(id) then
+    redis.call('SREM', key('turn', principal, target), id) -- gone, or the reaper discards it
+  elseif job.state == 'waiting' then
     was = 'queued'
     local o = ending(6)
     o.reason, o.code, o.message = 'cancelled', 'cancelled', 'cancelled by the caller'

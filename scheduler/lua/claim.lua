@@ -47,8 +47,8 @@ while true do
   if not id then return {} end
   local job = read_job(id, 'payload', 'deadline_ms', 'attempt', 'admitted_ms', 'claimed_ms', 'solo',
     'principal')
-  if not job.payload then
-    redis.call('ZREM', waiting, id)
+  if not intact(id, 'waiting') then
+    discard(id, queue)
   elseif tonumber(job.deadline_ms) <= now then
     local o = ending(8)
     o.reason = 'timeout'

@@ -13,11 +13,12 @@ local function now_ms()
   return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 end
 
--- HMGET as a table by field name; a missing field is nil.
+-- HMGET as a table by field name; a missing field is nil, and so is each of a key that is no hash.
 local function read_job(id, ...)
   local names = {...}
-  local values = redis.call('HMGET', key('job', id), unpack(names))
+  local values = redis.pcall('HMGET', key('job', id), unpack(names))
   local job = {}
+  if values.err then return job end
   for i, name in ipairs(names) do
     if values[i] then job[name] = values[i] end
   end
@@ -45,6 +46,34 @@ local function leave_backlog(queue, principal)
   end
 end
 
+-- Whether a job lives, in this state if one is named, and its record has all that the rules need.
+local function intact(id, state)
+  local job = read_job(id, 'state', 'queue', 'principal', 'request_id', 'payload', 'fingerprint',
+    'seq', 'admitted_ms', 'deadline_ms', 'attempt', 'frames')
+  local lives = job.state == 'waiting' or job.state == 'running'
+  return lives and (not state or job.state == state) and job.queue and job.principal
+    and job.request_id and job.payload and job.fingerprint and tonumber(job.seq)
+    and tonumber(job.admitted_ms) and tonumber(job.deadline_ms) and tonumber(job.attempt)
+    and tonumber(job.frames)
+end
+
+-- A live job whose record is damaged or gone can't be served and must not hold up the others. Its
+-- callers hear that the queue lost it.
+local function discard(id, queue)
+  local waiting = key('waiting', queue)
+  local job = read_job(id, 'principal', 'request_id')
+  if redis.call('ZREM', waiting, id) == 1 and job.principal then
+    leave_backlog(queue, job.principal)
+  end
+  redis.call('ZREM', key('running', queue), id)
+  redis.call('UNLINK', key('job', id), key('events', id))
+  if redis.call('EXISTS', waiting) == 0 then redis.call('DEL', key('backlog', queue)) end
+  redis.call('ZADD', key('ended', queue), now_ms(), id)
+  redis.call('HINCRBY', key('stats', queue), 'ended', 1)
+  redis.call('HINCRBY', key('stats', queue), 'ended:discarded', 1)
+  wake(id)
+end
+
 -- A later request with this id starts afresh.
 local function unbind(id, principal, request_id)
   local rk = key('request', principal, request_id)
@@ -68,12 +97,14 @@ local function retain(id, bytes, now, ttl, cap)
     local oldest = redis.call('ZPOPMIN', retained)
     if not oldest[1] then break end
     local old_id, old_bytes = string.match(oldest[1], '^(.*)|(%d+)$')
-    total = redis.call('HINCRBY', reaper, 'retained_bytes', -tonumber(old_bytes))
-    redis.call('UNLINK', key('events', old_id))
+    if old_id then
+      total = redis.call('HINCRBY', reaper, 'retained_bytes', -tonumber(old_bytes))
+      redis.call('UNLINK', key('events', old_id))
+    end
   end
 end
 
--- The one way a job ends. Frees before it writes, so that it works with Redis at its memory limit.
+-- The one way an intact job ends. Frees before it writes, so that it works with Redis at its memory limit.
 -- o: reason, code, message, terminal (bytes), abandoned ('1'), and the ttls result, metadata, cap.
 local function end_job(id, o, now)
   local jk = key('job', id)
@@ -90,7 +121,7 @@ local function end_job(id, o, now)
   end
 
   local admitted = tonumber(job.admitted_ms)
-  local frames = tonumber(job.frames or '0')
+  local frames = tonumber(job.frames)
   local waited = (tonumber(job.claimed_ms) or now) - admitted
   local first = job.first_audio_ms or ''
   local total = now - admitted
@@ -121,7 +152,7 @@ local function end_job(id, o, now)
   redis.call('HINCRBY', stats, 'ended', 1)
   redis.call('HINCRBY', stats, 'ended:' .. o.reason, 1)
   if job.state == 'running' and (o.reason == 'stop' or o.reason == 'length') then
-    measure(stats, 'service_ms', now - tonumber(job.attempt_ms))
+    measure(stats, 'service_ms', now - (tonumber(job.attempt_ms or '') or now))
   end
 end
 
@@ -152,7 +183,7 @@ end
 local function ready_lanes(queue, now)
   local lanes = 0
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', key('lanes', queue), now, '+inf')) do
-    lanes = lanes + tonumber(string.match(member, '|(%d+)$'))
+    lanes = lanes + (tonumber(string.match(member, '|(%d+)$') or '') or 0)
   end
   return lanes
 end
@@ -166,7 +197,7 @@ local function estimated_wait(queue, lanes, now)
   if lanes == 0 or mean == 0 or #running + waiting < lanes then return 0 end
   local rest = 0
   for _, id in ipairs(running) do
-    local since = tonumber(redis.call('HGET', key('job', id), 'attempt_ms') or now)
+    local since = tonumber(read_job(id, 'attempt_ms').attempt_ms or '') or now
     rest = rest + math.max(mean - (now - since), 0.1 * mean)
   end
   return math.floor((rest + waiting * mean) / lanes)

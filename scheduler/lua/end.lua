@@ -9,6 +9,7 @@ if job.state == 'ended' and job.execution == execution then
   return {'ended'} -- the same call again after a lost reply
 end
 if job.state ~= 'running' or job.execution ~= execution then return {'lost'} end
+if not intact(id) then return {'lost'} end -- the reaper discards it
 if job.cancel and ARGV[4] ~= 'cancelled' then return {'cancelled'} end
 if ARGV[4] == 'timeout' and tonumber(job.deadline_ms) > now then
   return {'early', tostring(tonumber(job.deadline_ms) - now)}

@@ -6,6 +6,7 @@ local id, execution, fault = ARGV[2], ARGV[3], ARGV[4]
 local now = now_ms()
 local job = read_job(id, 'state', 'execution', 'queue', 'principal', 'attempt', 'cancel')
 if job.state ~= 'running' or job.execution ~= execution then return 'lost' end
+if not intact(id) then return 'lost' end -- the reaper discards it
 local attempt = tonumber(job.attempt)
 local o = ending(6)
 if job.cancel then

@@ -4,6 +4,7 @@
 local ttl = tonumber(ARGV[2])
 local now = now_ms()
 local answers = {}
+redis.call('ZREMRANGEBYSCORE', key('workers'), '-inf', now) -- frees first, see renew
 for i = 3, #ARGV, 2 do
   local id = ARGV[i]
   local job = read_job(id, 'state', 'cancel')

@@ -12,7 +12,7 @@ for _, queue in ipairs(queues) do
   local oldest = 0
   local first = redis.call('ZRANGE', key('waiting', queue), 0, 0)[1]
   if first then
-    oldest = now - tonumber(redis.call('HGET', key('job', first), 'admitted_ms') or now)
+    oldest = now - (tonumber(read_job(first, 'admitted_ms').admitted_ms or '') or now)
   end
   local stats = redis.call('HMGET', key('stats', queue), 'service_ms', 'admitted', 'ended')
   add(queue)
@@ -30,8 +30,10 @@ for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key('workers'), now, '+inf')
   local doc = redis.call('GET', key('worker', worker))
   if doc then
     local beat, document = string.match(doc, '^(%d+)|(.*)$')
-    add(math.max(0, now - tonumber(beat)))
-    add(document)
+    if beat then
+      add(math.max(0, now - tonumber(beat)))
+      add(document)
+    end
   end
 end
 return out

@@ -20,9 +20,9 @@ local function post(id, execution, index, codes, pcm)
   if job.state ~= 'running' or job.execution ~= execution then return 'lost' end
   if job.cancel then return 'cancelled' end
   if not index then return 'ok' end
-  local expected = tonumber(job.frames)
-  if index > expected then return 'lost' end
-  if index == expected then write(id, index, codes, pcm, tonumber(job.admitted_ms)) end
+  local expected, admitted = tonumber(job.frames or ''), tonumber(job.admitted_ms or '')
+  if not expected or not admitted or index > expected then return 'lost' end
+  if index == expected then write(id, index, codes, pcm, admitted) end
   return 'ok'
 end
 

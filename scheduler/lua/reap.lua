@@ -36,8 +36,8 @@ local held = now < tonumber(redis.call('HGET', reaper, 'hold_until_ms') or '0')
 if not held then
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', running, '-inf', now, 'LIMIT', 0, batch)) do
     local job = read_job(id, 'attempt', 'cancel', 'principal')
-    if not job.principal then
-      redis.call('ZREM', running, id)
+    if not intact(id, 'running') then
+      discard(id, queue)
     elseif job.cancel then
       finish(id, 'cancelled', 'cancelled', 'cancelled by the caller')
     elseif tonumber(job.attempt) >= max_attempts then
@@ -55,12 +55,13 @@ end
 local listed = {}
 for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do listed[id] = true end
 local missing = {}
-for _, set in ipairs({waiting, running}) do
+for _, state in ipairs({'waiting', 'running'}) do
+  local set = key(state, queue)
   for _, id in ipairs(redis.call('ZRANGE', set, 0, -1)) do
-    local job = read_job(id, 'deadline_ms', 'claimed_ms', 'principal', 'cancel', 'state')
+    local job = read_job(id, 'deadline_ms', 'claimed_ms', 'cancel')
     local grace = set == running and 500 or 0
-    if not job.principal then
-      redis.call('ZREM', set, id)
+    if not intact(id, state) then
+      discard(id, queue)
     elseif tonumber(job.deadline_ms) + grace <= now then
       finish(id, 'timeout', job.claimed_ms and 'generation_timeout' or 'queue_timeout',
         'the deadline passed')
@@ -84,7 +85,8 @@ end
 local retained = key('retained')
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', retained, '-inf', now, 'LIMIT', 0, batch)) do
   redis.call('ZREM', retained, member)
-  redis.call('HINCRBY', reaper, 'retained_bytes', -tonumber(string.match(member, '|(%d+)$')))
+  local bytes = tonumber(string.match(member, '|(%d+)$') or '') or 0
+  redis.call('HINCRBY', reaper, 'retained_bytes', -bytes)
 end
 
 local report = {held and '1' or '0', tostring(returned), tostring(lost), tostring(expired),
