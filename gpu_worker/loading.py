@@ -89,7 +89,7 @@ def _load_on(
     backend: Backend, settings: WorkerSettings, artifact: Artifact, reason: str | None
 ) -> Loaded:
     device = open_device(backend)
-    _fix_arithmetic()
+    fix_arithmetic()
     dtype = DTYPES[settings.dtype or ("bfloat16" if backend.label == "cuda" else "float32")]
     lanes = settings.lanes or (CUDA_LANES if backend.label == "cuda" else CPU_LANES)
     with torch.inference_mode():
@@ -192,7 +192,7 @@ def determinism_class(
     )
 
 
-def _fix_arithmetic() -> None:
+def fix_arithmetic() -> None:
     """One way to compute everything: no autotuning, no TF32, no reduced-precision sums."""
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
