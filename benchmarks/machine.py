@@ -14,16 +14,10 @@ from typing import Final
 import torch
 
 from benchmarks.records import Machine
+from shared.cores import usable_cores
 
 STREAM_BYTES: Final = 512 << 20
 """Far more than any cache holds."""
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def load_average() -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ import torch
 
 from gpu_worker.codec import StreamingMimi
 from gpu_worker.lanes import Event, Frame, Generation
-from gpu_worker.loading import assemble
-from gpu_worker.model.checkpoint import Checkpoint, load_checkpoint
+from gpu_worker.loading import assemble, fix_arithmetic
+from gpu_worker.model.checkpoint import Checkpoint, load_checkpoint, load_mimi
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.prompt import Frames, text_frames
 from gpu_worker.step import FrameStep
@@ -62,18 +61,17 @@ def open_model(
 ) -> Opened:
     """Read, verify and place the weights. Raises SpeechError as ``load_checkpoint`` does."""
     device = torch.device(device)
+    fix_arithmetic()
     checkpoint = load_checkpoint(artifact, device=device, dtype=dtype)
-    model = CsmModel(checkpoint.config, dtype, device)
-    model.load_state_dict(checkpoint.state, strict=True)
-    checkpoint.state.clear()
+    model = CsmModel(checkpoint.config, dtype, device, allocate=False)
+    model.fill(checkpoint.state)
     return Opened(artifact, checkpoint, model, device)
 
 
 def open_codec(opened: Opened, lanes: int) -> StreamingMimi:
-    """Streams of their own on the artifact's Mimi, whose weights all of them share."""
-    mimi = opened.checkpoint.mimi
-    weights = {id(each): each for each in (*mimi.parameters(), *mimi.buffers())}
-    return StreamingMimi(copy.deepcopy(mimi, weights), lanes)
+    """Streams on a Mimi of their own: one has a single set of streams."""
+    mimi = load_mimi(opened.artifact, opened.checkpoint.config, device=opened.device)
+    return StreamingMimi(mimi, lanes)
 
 
 class Rig:

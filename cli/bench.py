@@ -11,6 +11,7 @@ from typing import Final
 from cli import show
 from cli.artifacts import WORKER_EXTRA
 from cli.exits import NOT_STARTED, USAGE, CommandFailed
+from shared.cores import usable_cores
 from shared.errors import SpeechError
 from shared.settings import read_cache_dir
 
@@ -37,7 +38,7 @@ def run(wish: Wish) -> None:
     """Measure, print the tables, write the files."""
     lanes, dtype = _lanes(wish.lanes), _dtype(wish)
     try:
-        from benchmarks import engine, machine, plot
+        from benchmarks import engine, plot
         from benchmarks.load_probe import ProbeFailed
         from benchmarks.show import print_report
     except ImportError as error:
@@ -48,7 +49,7 @@ def run(wish: Wish) -> None:
         size=wish.size,
         lanes=lanes,
         frames=wish.frames,
-        threads=wish.threads or machine.usable_cores(),
+        threads=wish.threads or usable_cores(),
         chunk=wish.chunk,
         dtype=dtype,
         cache=read_cache_dir(),
