@@ -3,6 +3,10 @@
 A head is what comes before a body: request line and header fields. What breaks a bound, or is no
 HTTP, is answered with ``malformed_json`` in the envelope, like a body that can't be read. A client
 that takes too long over a head is not answered: its connection is closed.
+
+Requests are not pipelined. One that comes before the answer to the one before it is complete is not
+taken, and the connection closes after that answer, so that the client sends it again (RFC 9112,
+9.3.2). So reading never pauses, and a client that leaves is always noticed.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().__init__(*args, **options)
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
+        self._deaf = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -40,22 +45,44 @@ class BoundedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
         if self._head_timer is not None:
             self._head_bytes += len(data)
         super().data_received(data)
         if self._head_timer is not None and self._head_bytes > MAX_HEAD_BYTES:
             self.send_400_response("the request's head is too large")
+        elif self._head_timer is None and not self._answering and not self._deaf:
+            self._expect_head()  # what came was no head, and stopped the timer of the idle
 
     def on_message_begin(self) -> None:
+        if self._answering:
+            self._deaf, self.cycle.keep_alive = True, False
+            self.headers = []
+            return
         super().on_message_begin()
         if self._head_timer is None:
             self._expect_head()
 
     def on_headers_complete(self) -> None:
+        if self._deaf:
+            return
         self._got_head()
         if len(self.headers) > MAX_FIELDS:
             raise ValueError("too many header fields")  # the parser's caller answers with a 400
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._deaf:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._deaf:
+            super().on_message_complete()
+
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def send_400_response(self, msg: str) -> None:
         """The envelope in place of uvicorn's plain text, then the end of the connection."""
@@ -82,9 +109,5 @@ class BoundedHttp(HttpToolsProtocol):
             self._head_timer = None
 
     def _too_slow(self) -> None:
-        answering = self.cycle is not None and not self.cycle.response_complete
-        if answering:
-            self._expect_head()  # a pipelined request: the one before it is still being answered
-        else:
-            self._got_head()
-            self.transport.close()
+        self._got_head()
+        self.transport.close()

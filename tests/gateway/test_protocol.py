@@ -18,10 +18,27 @@ from gateway.protocol import MAX_FIELDS, MAX_HEAD_BYTES, BoundedHttp
 GET = b"GET /x HTTP/1.1\r\nhost: h\r\n"
 
 
+class Held:
+    """What a request to ``/held`` waits for, and whether its client left meanwhile."""
+
+    def __init__(self) -> None:
+        self.came, self.go_on, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers with the number of header fields, having read the body."""
     while (await receive()).get("more_body"):
         pass
+    if scope["path"] == "/held":
+        held: Held = scope["state"]["held"]
+        held.came.set()
+        leaving = asyncio.ensure_future(receive())
+        going = asyncio.ensure_future(held.go_on.wait())
+        await asyncio.wait({leaving, going}, return_when=asyncio.FIRST_COMPLETED)
+        if leaving.done():
+            held.gone.set()
+        leaving.cancel()
+        going.cancel()
     body = str(len(scope["headers"])).encode()
     headers = [(b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -31,7 +48,10 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 class Connection:
     """A client's end of one connection."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, held: Held
+    ) -> None:
+        self.held = held
         self._reader = reader
         self._writer = writer
 
@@ -68,11 +88,14 @@ class Connection:
 async def connection() -> AsyncIterator[Connection]:
     config, state = uvicorn.Config(app, http=BoundedHttp, ws="none", log_config=None), ServerState()
     config.load()
+    held = Held()
     server = await asyncio.get_running_loop().create_server(
-        lambda: BoundedHttp(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+        lambda: BoundedHttp(config=config, server_state=state, app_state={"held": held}),
+        "127.0.0.1",
+        0,
     )
     port = server.sockets[0].getsockname()[1]
-    connection = Connection(*await asyncio.open_connection("127.0.0.1", port))
+    connection = Connection(*await asyncio.open_connection("127.0.0.1", port), held)
     yield connection
     await connection.close()
     server.close()
@@ -144,3 +167,39 @@ async def test_a_further_request_that_never_ends_is_let_go(
     await connection.send(GET + b"a: ")
 
     assert await connection.is_closed()
+
+
+async def test_bytes_that_are_no_head_keep_no_connection(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was answered and sends on, but no request, is let go like one who is silent."""
+    await connection.send(GET + b"\r\n")
+    await connection.answer()
+    monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.02)
+    await connection.send(b"\r\n")
+
+    assert await connection.is_closed()
+
+
+HELD = b"GET /held HTTP/1.1\r\nhost: h\r\n\r\n"
+
+
+async def test_a_request_before_its_turn_is_not_taken(connection: Connection) -> None:
+    """The one that is being answered is answered as it was asked, and then the connection ends."""
+    await connection.send(HELD + b"POST /x HTTP/1.1\r\na: b\r\ncontent-length: 3\r\n\r\nabc")
+    await connection.held.came.wait()
+    await connection.send(GET + b"\r\n")
+    connection.held.go_on.set()
+
+    assert (await connection.answer())[1] == b"1"
+    assert await connection.is_closed()
+
+
+async def test_a_client_that_asked_before_its_turn_is_seen_leaving(connection: Connection) -> None:
+    """What it sent too early doesn't keep its departure from being noticed."""
+    await connection.send(HELD + GET + b"\r\n")
+    await connection.held.came.wait()
+    await connection.close()
+
+    async with asyncio.timeout(5):
+        await connection.held.gone.wait()
