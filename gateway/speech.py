@@ -26,6 +26,10 @@ from shared.messages import Claimed, End, FrameRecord
 
 GRACE_MS: Final = 300
 NO_WORKER_RETRY_S: Final = 2.0
+AT_THE_DOOR: Final = 32
+"""Callers who are being admitted at once, half of the connections to Redis. A crowd queues here:
+were it to queue for a connection, an overloaded gateway would be taken for an absent Redis."""
+DOOR_WAIT_S: Final = 1.5
 
 MESSAGES: Final = {
     "runtime_unavailable": "the runtime is loading",
@@ -122,6 +126,7 @@ class Speech:
         self._namespace = namespace
         self._inside: dict[Take, asyncio.Task[Any]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
+        self._door = asyncio.Semaphore(AT_THE_DOOR)
         self.draining = False
 
     @asynccontextmanager
@@ -175,7 +180,8 @@ class Speech:
             lasting_facts(call),
         )
         try:
-            caller = await self._listeners.join(request)
+            async with self._at_the_door():
+                caller = await self._listeners.join(request)
         except SpeechError as error:
             if error.code == "no_ready_worker":
                 raise await self._why_no_worker(call.artifact) from error
@@ -183,6 +189,23 @@ class Speech:
         if caller.admitted.kind == "admitted":
             self._hints.give(queue, caller.job_id)
         return caller
+
+    @asynccontextmanager
+    async def _at_the_door(self) -> AsyncIterator[None]:
+        """One's turn to be admitted. Raises SpeechError("too_many_waiting") if it doesn't come."""
+        try:
+            async with asyncio.timeout(DOOR_WAIT_S):
+                await self._door.acquire()
+        except TimeoutError:
+            raise SpeechError(
+                "too_many_waiting",
+                "too many requests are at this gateway's door",
+                retry_after_s=1.0,
+            ) from None
+        try:
+            yield
+        finally:
+            self._door.release()
 
     async def _why_no_worker(self, artifact: Artifact) -> SpeechError:
         workers = await self._facts.workers_of(artifact)

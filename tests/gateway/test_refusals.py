@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway import speech
 from gateway.ids import is_id
 from shared.errors import CODES
 from tests.gateway.world import SPEECH, World
@@ -341,6 +342,31 @@ async def test_a_draining_gateway_turns_new_work_away(world: World) -> None:
     assert (answer.status, answer.code) == (503, "draining")
     assert (ready.status, ready.json()["reasons"]) == (503, ["draining"])
     assert (await inside.answer()).status == 200
+
+
+async def test_a_crowd_at_the_door_is_an_overload_and_no_outage(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever isn't admitted in time because of all the others hears that, with a retry."""
+    monkeypatch.setattr(speech, "DOOR_WAIT_S", 0.05)
+    entered, leave = asyncio.Semaphore(0), asyncio.Event()
+    join = world.gateway.listeners.join
+
+    async def slow(request: Any) -> Any:
+        entered.release()
+        await leave.wait()
+        return await join(request)
+
+    monkeypatch.setattr(world.gateway.listeners, "join", slow)
+    inside = [world.post({"input": "Hi."}) for _ in range(speech.AT_THE_DOOR)]
+    for _ in inside:
+        await entered.acquire()
+
+    answer = await world.refused(HELLO)
+
+    assert (answer.status, answer.code) == (429, "too_many_waiting")
+    assert answer.headers["retry-after"] == "1"
+    leave.set()
 
 
 async def test_a_defect_is_an_internal_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
