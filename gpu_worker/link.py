@@ -65,13 +65,13 @@ class Link:
 
 @contextmanager
 def for_show(what: str) -> Iterator[None]:
-    """RQ's records are there to be seen: what is wrong with them may not fail a job.
+    """RQ's records are there to be seen: what is wrong with them may not fail a job or stall one.
 
-    Redis being away is raised all the same.
+    That Redis takes no more of them (it is full, say) is no news either; that it is away is raised.
     """
     try:
         yield
+    except AWAY:
+        raise
     except ResponseError as error:
-        if is_away(error):
-            raise
         log.warning("rq_record_failed", what=what, error=str(error)[:200])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import structlog
 
 from scheduler import events
+from scheduler.connections import TROUBLE
 from scheduler.scripts import Scripts
 from shared.keys import Keys
 from shared.messages import FrameRecord, MalformedMessage, SpeechJob, Terminal
@@ -173,7 +174,10 @@ class WorkQueue:
             *self._ending,
         )
         if reply == b"waiting":
-            self._carrier.push(job_id, at_front=True)
+            try:
+                self._carrier.push(job_id, at_front=True)
+            except TROUBLE as error:  # the job is back all the same: the reaper pushes it again
+                log.warning("hint_lost", job=job_id, error=type(error).__name__)
         return str(reply.decode())
 
     def heartbeat(self, document: dict[str, Any], *, lanes: int) -> None:

@@ -291,7 +291,8 @@ def test_a_link_pauses_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_what_is_for_show_hides_no_outage() -> None:
-    """RQ's own errors are logged and passed over, an outage among them is not."""
+    """RQ's own errors are logged and passed over, also for want of memory; an outage is not."""
     fail(for_show("x"), ResponseError("WRONGTYPE Operation against a key"))
+    fail(for_show("x"), OutOfMemoryError("command not allowed when used memory > 'maxmemory'."))
     with pytest.raises(RedisConnectionError):
         fail(for_show("x"), RedisConnectionError("refused"))
