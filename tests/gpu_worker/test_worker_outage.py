@@ -10,7 +10,8 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import OutOfMemoryError, ResponseError
 
-from gpu_worker.link import Link, for_show, is_away
+from gpu_worker.link import Link, for_show
+from scheduler.connections import is_away
 from scheduler.queue import WorkQueue
 from tests.gpu_worker import worker_stage
 from tests.gpu_worker.worker_stage import (
