@@ -2,7 +2,8 @@
 
 Built from moshi's modules. Only the decoding half is streamed and it is composed here instead of
 calling ``MimiModel.decode``, which would bring moshi's own CUDA graphs, one execution mask per
-module and the encoder's caches. The samples are the same, bit for bit.
+module and the encoder's caches. The samples are the same, to the rounding of the transformer's
+products, which go through oneDNN on a CPU so that every lane has the same.
 
 One frame a call, always: Mimi's attention window is 250 positions, and beyond it the result would
 depend on how many frames a call carries. So one-frame calls define a request's PCM.
@@ -103,6 +104,7 @@ class StreamingMimi:
         self.codebook_size = int(mimi.cardinality)
         self._mimi = mimi
         self._open = ExitStack()
+        _sum_every_row_alike(mimi.decoder_transformer)
         for first_rest in (mimi.quantizer.rvq_first, mimi.quantizer.rvq_rest):
             for layer in first_rest.vq.layers:
                 _ = layer.embedding  # computed once, at the first use: here, not while serving
@@ -162,6 +164,25 @@ class StreamingMimi:
         """Ends the streams and frees their buffers; the Mimi may then be streamed anew."""
         self._open.close()
         self._by_lane = []
+
+
+class _EvenLinear(torch.nn.Linear):
+    """A linear layer through oneDNN, on a CPU."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(
+            input, self.weight, self.bias, "none", [], ""
+        )
+        return product
+
+
+def _sum_every_row_alike(transformer: torch.nn.Module) -> None:
+    """Keeps MKL out, which with two threads sums some of 6 or 10 rows in an order of their own."""
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return
+    for module in transformer.modules():
+        if type(module) is torch.nn.Linear and module.weight.device.type == "cpu":
+            module.__class__ = _EvenLinear
 
 
 def _lane_first(state: Any) -> list[Tensor]:

@@ -18,6 +18,7 @@ from gpu_worker.model.config import LLAMA_1B, LLAMA_100M
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.step import FrameStep
 from shared.digests import CodebookDigest, Pcm16Digest
+from tests.gpu_worker.parity import drawn
 from tests.gpu_worker.tiny import (
     LANES,
     TINY,
@@ -215,6 +216,42 @@ def test_a_stop_in_mid_prefill_leaves_nothing(start: str) -> None:
     assert log.frames("prompted") == expected.frames("prompted")
 
 
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("lanes", [3, 5])
+def test_two_threads_sum_every_lane_alike(lanes: int) -> None:
+    """Also where several threads share a product whose rows they can't share evenly.
+
+    Logits and unrounded samples are compared, which show what codes would hide for long.
+    """
+    model, codec = random_model(), StreamingMimi(random_mimi(), lanes)
+    model.settle()
+    step = FrameStep(model, codec, lanes, CHUNK)
+    hidden = torch.randn(64, generator=torch.Generator().manual_seed(1))
+    codes = torch.randint(2048, (1, 32), generator=torch.Generator().manual_seed(2))
+    seen, active = [], torch.ones(lanes, dtype=torch.bool)
+
+    for place in range(lanes):
+        step.hidden.normal_()
+        step.hidden[place] = hidden
+        with drawn() as logits:
+            step.speak(active, 1)
+        others = torch.randint(2048, (lanes, 32))
+        others[place] = codes[0]
+        codec.reset(place)
+        wave = codec._decode(others)[place]
+        seen.append(torch.cat([wave, *(each[place] for each in logits)]))
+
+    assert len(seen[0]) == 1920 + 32 * 2051
+    assert all(torch.equal(seen[0], each) for each in seen)
+
+
 def wide_model(dtype: torch.dtype) -> CsmModel:
     """One layer each of CSM-1B's backbone and depth decoder, at their published widths."""
     config = replace(
@@ -230,11 +267,12 @@ def wide_model(dtype: torch.dtype) -> CsmModel:
         for name, each in model.state_dict().items()
     }
     model.load_state_dict(state, strict=True)
+    model.settle()
     return model
 
 
 @pytest.mark.fullsize
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 def test_published_widths(dtype: torch.dtype, threads: int) -> None:
@@ -242,7 +280,7 @@ def test_published_widths(dtype: torch.dtype, threads: int) -> None:
     model = wide_model(dtype)
     torch.set_num_threads(threads)
     try:
-        for lanes in (1, 2, 3, 4, 7, 8, 17, 32):
+        for lanes in (1, 3, 4, 7, 8, 17):
             engine = Engine(
                 FrameStep(model, StreamingMimi(random_mimi(), lanes), lanes, 32), build, {}
             )
