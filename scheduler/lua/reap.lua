@@ -81,6 +81,9 @@ for _, state in ipairs({'waiting', 'running'}) do
   end
 end
 
+-- What a damaged record left behind in the count per principal.
+if redis.call('EXISTS', waiting) == 0 then redis.call('DEL', key('backlog', queue)) end
+
 -- Kept audio that ran out.
 local retained = key('retained')
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', retained, '-inf', now, 'LIMIT', 0, batch)) do

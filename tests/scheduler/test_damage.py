@@ -85,3 +85,19 @@ async def test_a_damaged_record_breaks_no_call(fake: Deployment, damage: Damage)
 
     assert again.kind == "admitted"
     assert again.job_id != job.job_id
+
+
+async def test_the_backlog_is_right_again_once_nothing_waits(
+    fake: Deployment, damage: Damage
+) -> None:
+    """Whose a damaged job was may not be known any more; no place is taken up for ever."""
+    work = fake.worker()
+    damaged = await fake.admit("r1")
+    await fake.admit("r2")
+    damage(fake, fake.keys.job(damaged.job_id))
+    fake.reap()
+    fake.claim(work)
+
+    fake.reap()
+
+    assert fake.redis.exists(fake.keys.backlog(QUEUE)) == 0
