@@ -7,6 +7,7 @@ reason is published wherever the backend is.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -65,6 +66,8 @@ def open_device(backend: Backend) -> torch.device:
     if backend.label == "cpu":
         return torch.device("cpu")
     if backend.label == "cuda":
+        # Read when cuBLAS starts: without it the order of sums may differ between two runs.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     else:
         count = 1 if torch.backends.mps.is_available() else 0

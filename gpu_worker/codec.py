@@ -135,13 +135,13 @@ class StreamingMimi:
         Raises ValueError for a code outside the codebook. ``check=False`` skips that, and with it
         the wait for the device, for codes that a sampler has already bounded.
         """
-        codes = torch.where(active[:, None], codes, 0)
+        codes = codes.masked_fill(~active[:, None], 0)
         if check:
             check_codes(codes, self.codebook_size)
         self._active.copy_(active)
         wave = self._decode(codes)
         self.finite.copy_(torch.isfinite(wave).all(dim=-1) | ~active)
-        return torch.where(active[:, None], pcm16(wave), 0)
+        return pcm16(wave).masked_fill(~active[:, None], 0)
 
     def _decode(self, codes: Tensor) -> Tensor:
         """[lanes, 32] codes to [lanes, 1920] float32 samples."""

@@ -114,17 +114,24 @@ class Engine:
         self._outbox.append(Released(key))
 
     def tick(self, emit: Emit) -> None:
-        """schedule -> step -> collect. Emits each step's events as one batch, at once."""
+        """schedule -> step -> collect. Emits each step's events as one batch, at once.
+
+        A device that runs ahead gets the backbone pass before its results are awaited. A lane that
+        turns out to have ended is then fed once more, in vain and unseen.
+        """
         self._prefill_chunk()
         self._replay_frames()
         speaking = [lane for lane in self._occupied() if lane.is_speaking]
         if speaking:
             spoken = self._step.speak(self._mask(speaking), self._candidates(speaking))
+            if self._step.runs_ahead:
+                self._feed(speaking, 1)
             self._outbox += self._collect(speaking, spoken)
         if self._outbox:
             events, self._outbox = self._outbox, []
             emit(events)
-        self._feed(lane for lane in speaking if self._lanes[lane.index] is lane)
+        if not self._step.runs_ahead:
+            self._feed(lane for lane in speaking if self._lanes[lane.index] is lane)
 
     def _admit(self, generation: Generation, index: int) -> Lane:
         _check(generation)
@@ -162,16 +169,18 @@ class Engine:
             self._outbox += [event for event in events if not isinstance(event, Frame)]
             self._feed(lane for lane in replaying if self._lanes[lane.index] is lane)
 
-    def _feed(self, lanes: Iterable[Lane]) -> None:
-        positions = [lane.prompt.prompt_frame_count + lane.frames for lane in lanes]
+    def _feed(self, lanes: Iterable[Lane], uncounted: int = 0) -> None:
+        """``uncounted`` frames of these lanes were spoken and not collected yet."""
+        positions = [lane.prompt.prompt_frame_count + lane.frames + uncounted for lane in lanes]
         if positions:
             self._step.feed(span_for(max(positions), self._step.window))
 
     def _collect(self, lanes: Sequence[Lane], spoken: Spoken) -> list[Event]:
         """What this frame means for each of ``lanes``. Waits for the device."""
+        spoken = spoken.on_host()
         ended, finite = spoken.ended.tolist(), spoken.finite.tolist()
-        codes = spoken.codes.cpu().numpy().astype("<u2")
-        pcm = spoken.pcm.cpu().numpy().astype("<i2", copy=False)
+        codes = spoken.codes.numpy().astype("<u2")
+        pcm = spoken.pcm.numpy().astype("<i2", copy=False)
         events: list[Event] = []
         end: Ended | None
         for lane in lanes:

@@ -11,6 +11,7 @@ from typing import Final
 import torch
 
 from gpu_worker.backend import CPU, Backend, open_device
+from gpu_worker.capture import CudaGraphs
 from gpu_worker.codec import StreamingMimi
 from gpu_worker.codec_layout import mimi_bytes
 from gpu_worker.engine import Engine
@@ -89,7 +90,7 @@ def _load_on(
     backend: Backend, settings: WorkerSettings, artifact: Artifact, reason: str | None
 ) -> Loaded:
     device = open_device(backend)
-    fix_arithmetic()
+    fix_arithmetic(backend)
     dtype = DTYPES[settings.dtype or ("bfloat16" if backend.label == "cuda" else "float32")]
     lanes = settings.lanes or (CUDA_LANES if backend.label == "cuda" else CPU_LANES)
     with torch.inference_mode():
@@ -100,6 +101,8 @@ def _load_on(
         model.fill(checkpoint.state)
         codec = StreamingMimi(checkpoint.mimi, lanes)
         step = FrameStep(model, codec, lanes, settings.prefill_chunk)
+        if device.type == "cuda":
+            step.record(CudaGraphs(device))
         engine = assemble(step, artifact, checkpoint)
         warm_up(engine, artifact)
     return Loaded(
@@ -192,8 +195,15 @@ def determinism_class(
     )
 
 
-def fix_arithmetic() -> None:
-    """One way to compute everything: no autotuning, no TF32, no reduced-precision sums."""
+def fix_arithmetic(backend: Backend) -> None:
+    """One way to compute everything: no autotuning, no TF32, no reduced-precision sums.
+
+    On CUDA only those attention kernels that take a mask and plan nothing at their first call; a
+    CPU has its own, which the same switches would turn off.
+    """
+    on_cuda = backend.label == "cuda"
+    torch.backends.cuda.enable_cudnn_sdp(not on_cuda)
+    torch.backends.cuda.enable_flash_sdp(not on_cuda)
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.allow_tf32 = False

@@ -7,22 +7,27 @@ and ``feed``: the same calls on the same shapes without the depth decoder, hence
 state.
 
 All shapes are fixed by the number of lanes, all state is allocated once and written in place, and
-nothing here waits for the device: results are read by the caller. That is what a CUDA graph needs;
-capturing ``speak`` and ``feed`` into graphs is not done yet, they run eagerly on every backend.
-One thread only, in one inference mode from construction on.
+nothing here waits for the device: results are read by the caller. So each part can be recorded
+(``record``) and repeated as one CUDA graph. Prefill and what happens between steps run eagerly
+everywhere. One thread only, in one inference mode from construction on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from gpu_worker.capture import Driver, Run
+from gpu_worker.landing import Landing
 from gpu_worker.model.cache import KVCache, LaneChunk, LaneStep, Prefix, span_for
 from gpu_worker.model.csm import CsmModel, depth_steps
-from gpu_worker.sampling import Draw, LaneSampling
+from gpu_worker.sampling import FEW, Draw, LaneSampling, candidates_for
+from shared.wav import FRAME_SAMPLES
 
 
 class Codec(Protocol):
@@ -49,6 +54,14 @@ class Spoken:
     pcm: Tensor
     ended: Tensor
     finite: Tensor
+    landing: Landing | None = None
+
+    def on_host(self) -> Spoken:
+        """The same on the host. Waits for this frame, not for what was enqueued behind it."""
+        if self.landing is None:
+            return self
+        codes, pcm, ended, finite = self.landing.wait()
+        return Spoken(codes, pcm, ended, finite)
 
 
 class FrameStep:
@@ -73,9 +86,46 @@ class FrameStep:
         self.best = torch.zeros((lanes, config.num_codebooks), device=device)
         self.position = torch.zeros(lanes, dtype=torch.int64, device=device)
         self.frame = torch.zeros(lanes, dtype=torch.int64, device=device)
-        self.speaking = torch.zeros(lanes, dtype=torch.bool, device=device)
+        self.active = torch.zeros(lanes, dtype=torch.bool, device=device)
+        self.speaking = torch.zeros_like(self.active)
+        pcm = torch.zeros((lanes, FRAME_SAMPLES), dtype=torch.int16, device=device)
+        results = (self.codes, pcm, torch.zeros_like(self.active), torch.ones_like(self.active))
+        self.spoken = Spoken(*results, Landing(results) if self.runs_ahead else None)
+        self._recorded: dict[tuple[str, int], Run] = {}
         self._rows = torch.arange(lanes, device=device)
         self._resting_slot = torch.full_like(self.position, self.cache.slots - 1)
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether calls return before the device is done, so that the next can be enqueued."""
+        return self.model.device.type == "cuda"
+
+    def record(self, driver: Driver) -> None:
+        """Record all that a frame may be made of, with empty lanes; leaves them empty.
+
+        A recorded step always attends to the whole window: on CUDA it is not shown that a longer
+        span changes no bit. Raises RuntimeError where a part can't be recorded.
+        """
+        few_to_all = {candidates_for(k, self.codebook_size) for k in (1, FEW, self.codebook_size)}
+        recorded: dict[tuple[str, int], Run] = {}
+        for part, sizes in (
+            (self._feed, [self.window]),
+            (self._speak, sorted(few_to_all, reverse=True)),
+            (self._repeat, [0]),
+        ):
+            for size in sizes:
+                recorded[part.__name__, size] = driver.record(partial(part, size))
+        self._recorded = recorded
+        for lane in range(self.lanes):
+            self.codec.reset(lane)
+            self.release(lane)
+
+    def _run(self, part: Callable[[int], None], size: int) -> None:
+        """What was recorded for ``size``; KeyError if nothing was: there is no slow way round."""
+        if self._recorded:
+            self._recorded[part.__name__, size]()
+        else:
+            part(size)
 
     @property
     def nbytes(self) -> int:
@@ -127,27 +177,44 @@ class FrameStep:
 
         ``candidates`` covers every active lane's top_k (``sampling.candidates_for``).
         """
-        noise = self.sampling.noise[self._rows, self.frame]
-        draw = Draw(self.sampling, noise, self.best, self.codebook_size, candidates)
-        self.codes.copy_(self.model.decode_frame(self.hidden, self._steps, draw))
-        ended = (self.codes == self.model.config.codebook_eos_id).all(dim=1)
-        finite = torch.isfinite(self.best).all(dim=1)
-        self.speaking.copy_(active & finite & ~ended)
-        pcm = self.codec.step(self.codes, self.speaking, check=False)
-        return Spoken(self.codes, pcm, ended, finite & self.codec.finite)
+        self.active.copy_(active)
+        self._run(self._speak, candidates)
+        return self._land()
 
     def repeat(self, codes: Tensor, active: Tensor) -> Spoken:
         """Take ``codes`` [lanes, 32] as the next frame of every active lane."""
         self.codes.copy_(codes)
-        self.speaking.copy_(active)
-        pcm = self.codec.step(self.codes, self.speaking, check=False)
-        return Spoken(self.codes, pcm, torch.zeros_like(self.speaking), self.codec.finite)
+        self.active.copy_(active)
+        self._run(self._repeat, 0)
+        return self._land()
 
     def feed(self, span: int) -> None:
         """Put the frame of every speaking lane through the backbone.
 
         ``span`` covers every speaking lane's position. The other lanes rest: their state stays.
         """
+        self._run(self._feed, self.window if self._recorded else span)
+
+    def _speak(self, candidates: int) -> None:
+        noise = self.sampling.noise[self._rows, self.frame]
+        draw = Draw(self.sampling, noise, self.best, self.codebook_size, candidates)
+        self.codes.copy_(self.model.decode_frame(self.hidden, self._steps, draw))
+        self.spoken.ended.copy_((self.codes == self.model.config.codebook_eos_id).all(dim=1))
+        finite = torch.isfinite(self.best).all(dim=1)
+        self.speaking.copy_(self.active & finite & ~self.spoken.ended)
+        self._decode()
+        self.spoken.finite.copy_(finite & self.codec.finite)
+
+    def _repeat(self, _: int) -> None:
+        self.spoken.ended.zero_()
+        self.speaking.copy_(self.active)
+        self._decode()
+        self.spoken.finite.copy_(self.codec.finite)
+
+    def _decode(self) -> None:
+        self.spoken.pcm.copy_(self.codec.step(self.codes, self.speaking, check=False))
+
+    def _feed(self, span: int) -> None:
         slot = torch.where(self.speaking, self.position, self._resting_slot)
         attention = LaneStep(self.cache, slot, self.position, span)
         rows = self.model.embed_codes(self.codes)
@@ -155,6 +222,11 @@ class FrameStep:
         self.hidden.copy_(torch.where(self.speaking.unsqueeze(1), hidden, self.hidden))
         self.position.add_(self.speaking)
         self.frame.add_(self.speaking)
+
+    def _land(self) -> Spoken:
+        if self.spoken.landing:
+            self.spoken.landing.start()
+        return self.spoken
 
     def release(self, lane: int) -> None:
         """Empty a lane. One that was not finite is zeroed: a mask does not hide a NaN."""
