@@ -47,7 +47,7 @@ class VoiceReference(Part):
 
 
 class Options(Part):
-    """``psionic_csm``: how to generate."""
+    """``psionic_csm``: how to generate. Sampling is named here alone, the rest in either place."""
 
     temperature: float | None = None
     top_k: Unsigned | None = None
@@ -71,8 +71,6 @@ class SpeechRequest(Part):
     timeout_ms: Unsigned | None = None
     seed: int | None = None
     voice_turn_budget_ms: int | None = None
-    temperature: float | None = None
-    top_k: Unsigned | None = None
     max_audio_length_ms: Unsigned | None = None
     context_policy: str | None = None
     psionic_csm: Options | None = None

@@ -33,6 +33,8 @@ LENGTH_PER_CHARACTER_MS: Final = 120
 CHARACTERS_PER_SECOND: Final = 25
 """Faster than anyone speaks: a text that needs more can't be spoken whole."""
 MIN_DEFAULT_TIMEOUT_MS: Final = 10_000
+EITHER_PLACE: Final = ("max_audio_length_ms", "context_policy")
+"""Options that count at the top level too."""
 MIMI_CODES: Final = 2048
 """A top-k above the number of candidates changes nothing."""
 
@@ -177,9 +179,9 @@ def _profile(request: SpeechRequest, artifact: Artifact) -> VoiceProfile:
 def _merged(request: SpeechRequest) -> Options:
     """Options from both places. Raises SpeechError("conflicting_parameter") if they differ."""
     nested = request.options
-    values = {}
-    for name in Options.model_fields:
-        above, below = getattr(request, name), getattr(nested, name)
+    values = nested.model_dump(include=set(Options.model_fields))
+    for name in EITHER_PLACE:
+        above, below = getattr(request, name), values[name]
         if above is not None and below is not None and above != below:
             raise SpeechError(
                 "conflicting_parameter", f"{name} and psionic_csm.{name} differ", param=name

@@ -100,26 +100,29 @@ def test_the_default_length_stays_within_the_tier(validator: Validator) -> None:
 
 
 def test_options_may_stand_in_either_place(validator: Validator) -> None:
-    """Options count at the top level and under psionic_csm alike, also given twice the same."""
-    above = check(validator, max_audio_length_ms=800, context_policy="none", temperature=0.5)
-    below = check(
-        validator,
-        psionic_csm={"max_audio_length_ms": 800, "context_policy": "none", "temperature": 0.5},
-    )
+    """Length and context count at the top level and under psionic_csm alike, also given twice
+    the same."""
+    above = check(validator, max_audio_length_ms=800, context_policy="none")
+    below = check(validator, psionic_csm={"max_audio_length_ms": 800, "context_policy": "none"})
     both = check(
         validator,
         max_audio_length_ms=800,
         context_policy="none",
-        psionic_csm={"max_audio_length_ms": 800, "temperature": 0.5, "context_policy": "none"},
+        psionic_csm={"max_audio_length_ms": 800, "context_policy": "none"},
     )
 
     assert above.job == below.job == both.job
 
 
-@pytest.mark.parametrize("name", ["max_audio_length_ms", "top_k"])
-def test_two_different_values_conflict(validator: Validator, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [("max_audio_length_ms", 100, 101), ("context_policy", "none", "prompt_profile_only")],
+)
+def test_two_different_values_conflict(
+    validator: Validator, name: str, one: object, other: object
+) -> None:
     """An option that is given twice and differently is refused by its name."""
-    refused = refusal(validator, **{name: 100}, psionic_csm={name: 101})
+    refused = refusal(validator, **{name: one}, psionic_csm={name: other})
 
     assert (refused.code, refused.param) == ("conflicting_parameter", name)
 
@@ -220,14 +223,14 @@ SHAPING: list[dict[str, Any]] = [
     {"voice": PLAIN_VOICE, "context_policy": "none"},
     {"context_policy": "none"},
     {"max_audio_length_ms": 800},
-    {"temperature": 0.8},
-    {"top_k": 49},
+    {"psionic_csm": {"temperature": 0.8}},
+    {"psionic_csm": {"top_k": 49}},
     {"seed": 1},
     {"cancellation_id": "turn"},
 ]
 
 
-@pytest.mark.parametrize("values", SHAPING, ids=lambda values: "-".join(values))
+@pytest.mark.parametrize("values", SHAPING, ids=str)
 def test_the_fingerprint_covers_what_shapes_speech(
     validator: Validator, values: dict[str, Any]
 ) -> None:
@@ -243,7 +246,7 @@ def test_the_fingerprint_covers_what_shapes_speech(
         {"voice_turn_budget_ms": 5},
         {"response_format": "pcm"},
         {"model": "csm"},
-        {"temperature": 0.9},
+        {"psionic_csm": {"temperature": 0.9}},
         {"seed": default_seed("generated")},
     ],
     ids=lambda values: "-".join(values),
