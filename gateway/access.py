@@ -17,6 +17,8 @@ from shared.errors import NOT_NOW
 ENTRY: Final = "psionic.access"
 ROUTE: Final = "psionic.route"
 WINDOW_MS: Final = 60_000.0
+POLLED: Final = ("/psionic/csm/worker/metadata", "/psionic/csm/load")
+"""Like probes, asked again and again by machines."""
 
 log = structlog.get_logger()
 
@@ -74,8 +76,7 @@ class AccessLog:
 
     def _write(self, scope: Scope, status: int, sent_bytes: int, started_ms: float) -> None:
         route = scope.get(ROUTE, "unmatched")
-        quiet = route.startswith("/health") and status == 200
-        (log.debug if quiet else log.info)(
+        (log.debug if _is_polled(scope["method"], route) else log.info)(
             "request",
             method=scope["method"] if scope["method"].isalpha() else "?",
             route=route,
@@ -84,3 +85,7 @@ class AccessLog:
             bytes=sent_bytes,
             **{name: fact for name, fact in entry_of(scope).items() if fact is not None},
         )
+
+
+def _is_polled(method: str, route: str) -> bool:
+    return method == "GET" and (route.startswith("/health") or route in POLLED)
