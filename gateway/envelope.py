@@ -15,6 +15,8 @@ from shared.errors import AUTHENTICATION, NOT_NOW, SpeechError
 
 EXECUTION_MODE: Final = "native"
 REQUEST_ID_HEADER: Final = "x-psionic-request-id"
+OPENAI_REQUEST_ID_HEADER: Final = "x-request-id"
+"""Where OpenAI's clients look for an answer's id."""
 FAILURE_CODE_HEADER: Final = "x-psionic-csm-failure-code"
 MIN_RETRY_AFTER_S: Final = 1
 
@@ -52,7 +54,7 @@ def error_headers(error: SpeechError, request_id: str | None) -> dict[str, str]:
         "x-should-retry": flag(error.retryable),
     }
     if request_id is not None:
-        headers[REQUEST_ID_HEADER] = request_id
+        headers |= id_headers(request_id)
     if error.status in NOT_NOW:
         wait_s = math.ceil(error.retry_after_s or 0)
         headers["retry-after"] = str(max(MIN_RETRY_AFTER_S, wait_s))
@@ -78,6 +80,11 @@ def error_response(
         status_code=error.status,
         headers={**(headers or {}), **error_headers(error, request_id)},
     )
+
+
+def id_headers(request_id: str) -> dict[str, str]:
+    """The id that an answer belongs to, under both of its names."""
+    return {REQUEST_ID_HEADER: request_id, OPENAI_REQUEST_ID_HEADER: request_id}
 
 
 def flag(value: bool) -> str:

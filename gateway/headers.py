@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.envelope import EXECUTION_MODE, REQUEST_ID_HEADER, flag, printable
+from gateway.envelope import EXECUTION_MODE, flag, id_headers, printable
 from gateway.outcome import Outcome
 from gateway.runtime import Served
 from gateway.streams import STREAMING_MODE
@@ -18,7 +18,7 @@ def execution_headers(call: SpeechCall, served: Served, runtime_image_ref: str) 
     """On every answer to a request that got past validation."""
     headers = {
         "x-psionic-model-id": printable(call.model),
-        REQUEST_ID_HEADER: call.job.request_id,
+        **id_headers(call.job.request_id),
         "x-psionic-timeout-ms": str(call.timeout_ms),
         **_governance_headers(call.artifact, call.profile, runtime_image_ref),
         "x-psionic-served-backend": printable(served.backend),

@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from gateway.envelope import REQUEST_ID_HEADER
+from gateway.envelope import id_headers
 from gateway.formats import CONTENT_TYPES, WAV
 from gateway.headers import result_headers
 from gateway.outcome import Intake, failure_of
@@ -50,7 +50,7 @@ class ResultReader:
             intake.take(pcm)
         outcome = intake.judge(record.end, replayed=True)
         headers = {
-            REQUEST_ID_HEADER: record.request_id,
+            **id_headers(record.request_id),
             **result_headers(
                 outcome, seed=record.facts.get("seed"), result_ttl_ms=self._result_ttl_ms
             ),

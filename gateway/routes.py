@@ -15,7 +15,7 @@ from gateway.access import ROUTE, entry_of
 from gateway.bodies import read_json
 from gateway.delivery import Delivery
 from gateway.documents import Documents
-from gateway.envelope import REQUEST_ID_HEADER, error_response
+from gateway.envelope import error_response, id_headers
 from gateway.facts import Facts
 from gateway.ids import RequestIds, check_id, is_id
 from gateway.presence import Presence
@@ -161,7 +161,7 @@ class Endpoints:
     async def result(self, request: Request) -> Response:
         id_ = _path_id(request)
         document = await self._results.document(request.scope[PRINCIPAL], id_)
-        return JSONResponse(document, headers={REQUEST_ID_HEADER: id_})
+        return JSONResponse(document, headers=id_headers(id_))
 
     async def audio(self, request: Request) -> Response:
         return await self._results.audio(request.scope[PRINCIPAL], _path_id(request))

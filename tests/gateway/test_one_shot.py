@@ -42,6 +42,7 @@ async def test_headers_carry_the_evidence(world: World) -> None:
     expected = {
         "x-psionic-model-id": "sesame/csm-1b",
         "x-psionic-request-id": "r1",
+        "x-request-id": "r1",
         "x-psionic-cancellation-id": "c1",
         "x-psionic-timeout-ms": "10000",
         "x-psionic-csm-artifact-id": world.artifact.artifact_id,
@@ -391,6 +392,15 @@ async def test_openais_path_is_the_same_speech(world: World) -> None:
     )
 
     assert (again.status, again.headers["x-psionic-csm-replayed"]) == (200, "true")
+
+
+async def test_openais_keys_of_sampling_are_no_fields(world: World) -> None:
+    """Under OpenAI's name, temperature and top_k at the top level change nothing."""
+    call = world.post({"input": "Hello.", "temperature": 9, "top_k": "x"}, "/v1/audio/speech")
+    claim = await world.worker.speak(1)
+
+    assert (await call.answer()).status == 200
+    assert (claim.job.temperature, claim.job.top_k) == (0.9, 50)
 
 
 async def test_the_worker_gets_the_call_and_nothing_else(world: World) -> None:

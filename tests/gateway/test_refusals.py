@@ -67,6 +67,8 @@ ROWS = [
     nested("invalid_type", "psionic_csm.temperature", temperature=True),
     nested("invalid_type", "psionic_csm.max_audio_length_ms", max_audio_length_ms=-80),
     bad("unknown_parameter", "speaker", speaker=1),
+    bad("unknown_parameter", "temperature", temperature=0.5),
+    bad("unknown_parameter", "top_k", top_k=5),
     nested("unknown_parameter", "psionic_csm.tempratur", tempratur=1),
     bad("unknown_parameter", "(unprintable)", **{"a\r\nb": 1}),
     bad("unknown_parameter", "instructions", instructions="softly"),
@@ -229,7 +231,8 @@ async def test_a_refusal_says_whose_it_is(world: World) -> None:
         "r3",
     ]
     assert body.error["request_id"] == "r1"
-    assert "x-psionic-request-id" not in unreadable.headers
+    assert body.headers["x-request-id"] == body.headers["x-psionic-request-id"]
+    assert {"x-psionic-request-id", "x-request-id"}.isdisjoint(unreadable.headers)
     assert is_id(unnamed.headers["x-psionic-request-id"])
 
 

@@ -49,7 +49,7 @@ async def test_an_ended_request_shows_its_terminal_and_audio(world: World) -> No
     audio = await world.get(f"{SPEECH}/r1/audio")
 
     terminal = result.json()["terminal"]
-    assert result.headers["x-psionic-request-id"] == "r1"
+    assert result.headers["x-psionic-request-id"] == result.headers["x-request-id"] == "r1"
     assert (terminal["finish_reason"], terminal["generated_frame_count"]) == ("stop", 2)
     assert terminal["wav_pcm16_digest"] == sha256_hex(answer.body)
     assert (terminal["request_id"], terminal["cancellation_id"]) == ("r1", "c1")

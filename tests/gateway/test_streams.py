@@ -196,6 +196,7 @@ async def test_stream_headers(world: World, body: dict[str, Any]) -> None:
         "x-psionic-stream-format": stream_name(body),
         "x-psionic-stream-window-frames": "1",
         "x-psionic-request-id": "r1",
+        "x-request-id": "r1",
         "x-psionic-served-backend": "cpu",
         "x-psionic-execution-engine": "torch_csm_cpu",
         "x-psionic-runtime-state": "ready",
