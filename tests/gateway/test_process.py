@@ -170,7 +170,7 @@ def test_a_closed_socket_stops_the_work(process: Process) -> None:
         claims.append(process.claim())
         process.worker.post(claims[0], 0)
 
-    feeding = threading.Thread(target=feed)
+    feeding = threading.Thread(target=feed, daemon=True)
     feeding.start()
     reply = process.http.send(request, stream=True)
     assert next(reply.iter_bytes()) == pcm(0)

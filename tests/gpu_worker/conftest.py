@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
 from gpu_worker.model.demo import build_demo
 from shared.governance.artifacts import Artifact
+from tests.gpu_worker.worker_stage import RunningWorker
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _no_worker_outlives_its_test() -> Iterator[None]:
+    """A test that fails in the middle must not leave its worker's thread turning."""
+    yield
+    while RunningWorker.started:
+        RunningWorker.started.pop().end()
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import fakeredis
 import pytest
@@ -212,17 +212,26 @@ class Stage:
             self.worker.turn()
 
     def run(self) -> RunningWorker:
-        return RunningWorker(self.worker)
+        return RunningWorker(self.worker, self.signals)
 
 
 class RunningWorker:
-    """A worker's whole life in a thread of its own."""
+    """A worker's whole life in a thread of its own, which no failure may leave running."""
 
-    def __init__(self, worker: Worker) -> None:
+    started: ClassVar[list[RunningWorker]] = []
+
+    def __init__(self, worker: Worker, signals: StopSignals) -> None:
         self._code: int | None = None
         self._worker = worker
-        self._thread = threading.Thread(target=self._main, name="worker")
+        self._signals = signals
+        self._thread = threading.Thread(target=self._main, name="worker", daemon=True)
         self._thread.start()
+        self.started.append(self)
+
+    def end(self) -> None:
+        """Stop it if it still runs, as a second signal would."""
+        self._signals.count += 2
+        self._thread.join(20.0)
 
     def wait(self, timeout_s: float = 20.0) -> int:
         """The exit code."""

@@ -162,7 +162,7 @@ async def test_a_blocking_pull_wakes_for_a_push(real: Deployment) -> None:
     """A waiting worker has the id as soon as it is pushed, not at its next look."""
     pulled: list[tuple[str | None, float]] = []
     thread = threading.Thread(
-        target=lambda: pulled.append((real.carrier.pull(5), time.monotonic()))
+        target=lambda: pulled.append((real.carrier.pull(5), time.monotonic())), daemon=True
     )
     thread.start()
     await until(lambda: "cmd=blmove" in clients(real))
