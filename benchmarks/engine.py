@@ -54,7 +54,7 @@ class Plan:
     @property
     def repeats(self) -> int:
         """Of what is measured by itself."""
-        return max(3, self.frames // 4)
+        return max(2, self.frames // 6)
 
 
 def run(plan: Plan, say: Say) -> Report:

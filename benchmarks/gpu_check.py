@@ -26,7 +26,7 @@ from benchmarks.gpu.invariance import invariance, second_process
 from benchmarks.gpu.pace import pace
 from benchmarks.gpu.parity import parity
 from benchmarks.gpu.residence import residence
-from benchmarks.gpu.stepping import flat_memory, no_sync
+from benchmarks.gpu.stepping import capture, flat_memory, no_sync
 from benchmarks.gpu.target import Bounds, Check, Target, target_on
 from benchmarks.machine import version_of
 from benchmarks.material import material
@@ -45,6 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.device != "cpu" and not torch.cuda.is_available():
         print("no CUDA device")
         return NO_DEVICE
+    if options.device == "cpu":
+        torch.set_num_threads(1)  # their number belongs to a CPU's determinism class
     target = _target(options)
     if options.probe:
         print(second_process(target))
@@ -80,6 +82,7 @@ def run(target: Target, arguments: list[str]) -> Iterator[Check]:
     checks: dict[str, Callable[[], Check | list[Check]]] = {
         "residence": lambda: residence(target, target.artifact.directory),
         "no wait inside a step": lambda: no_sync(target),
+        "recorded steps": lambda: capture(target),
         "memory while lanes come and go": lambda: flat_memory(target),
         "invariance": lambda: invariance(target, arguments),
         "pace": lambda: pace(target),

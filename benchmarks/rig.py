@@ -9,6 +9,8 @@ from typing import Final
 
 import torch
 
+from gpu_worker.backend import parse_backend
+from gpu_worker.capture import CudaGraphs
 from gpu_worker.codec import StreamingMimi
 from gpu_worker.lanes import Event, Frame, Generation
 from gpu_worker.loading import assemble, fix_arithmetic
@@ -61,7 +63,7 @@ def open_model(
 ) -> Opened:
     """Read, verify and place the weights. Raises SpeechError as ``load_checkpoint`` does."""
     device = torch.device(device)
-    fix_arithmetic()
+    fix_arithmetic(parse_backend(str(device)))
     checkpoint = load_checkpoint(artifact, device=device, dtype=dtype)
     model = CsmModel(checkpoint.config, dtype, device, allocate=False)
     model.fill(checkpoint.state)
@@ -74,12 +76,19 @@ def open_codec(opened: Opened, lanes: int) -> StreamingMimi:
     return StreamingMimi(mimi, lanes)
 
 
+def open_step(opened: Opened, lanes: int, chunk: int) -> FrameStep:
+    """Lanes that run eagerly on every device."""
+    return FrameStep(opened.model, open_codec(opened, lanes), lanes, chunk)
+
+
 class Rig:
-    """``lanes`` lanes on an opened model, with a codec of their own."""
+    """``lanes`` lanes on an opened model, with a codec of their own; recorded where a worker is."""
 
     def __init__(self, opened: Opened, lanes: int, chunk: int) -> None:
         self.opened, self.lanes, self.chunk = opened, lanes, chunk
-        self.step = FrameStep(opened.model, open_codec(opened, lanes), lanes, chunk)
+        self.step = open_step(opened, lanes, chunk)
+        if opened.device.type == "cuda":
+            self.step.record(CudaGraphs(opened.device))
         self.engine = assemble(self.step, opened.artifact, opened.checkpoint)
         self._number = 0
         self._submitted: list[str] = []

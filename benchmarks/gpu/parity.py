@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu.target import HALF, WHOLE, Check, Target
-from benchmarks.rig import Opened, open_codec, open_model
+from benchmarks.rig import Opened, open_model, open_step
 from gpu_worker.model.cache import KVCache, span_for
 from gpu_worker.model.csm import depth_steps
 from gpu_worker.prompt import Frames, join
-from gpu_worker.step import FrameStep
 
 TEXTS: Final = ("Ready.", "The train leaves at half past seven.", "No, thank you.", "One, two.")
 CHUNK: Final = 32
@@ -52,7 +51,7 @@ class Noting:
 def trace(opened: Opened, prompt: Frames, count: int, forced: Tensor | None = None) -> Trace:
     """``count`` frames after ``prompt`` in one lane; ``forced`` [count, 32] are what is said."""
     config, device = opened.model.config, opened.device
-    step = FrameStep(opened.model, open_codec(opened, 1), 1, CHUNK)
+    step = open_step(opened, 1, CHUNK)
     depth = KVCache(config.depth, 1, config.num_codebooks, opened.model.dtype, device)
     steps = depth_steps(depth, config.num_codebooks)
     speaking = torch.ones(1, dtype=torch.bool, device=device)

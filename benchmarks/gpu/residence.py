@@ -23,6 +23,7 @@ def residence(target: Target, directory: Path) -> list[Check]:
         {
             "PSIONIC_CSM_LANES": str(target.most),
             "PSIONIC_CSM_PREFILL_CHUNK": str(target.chunk),
+            "PSIONIC_CSM_TORCH_THREADS": str(torch.get_num_threads()),
         }
     )
     if target.is_cuda:

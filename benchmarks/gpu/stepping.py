@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.gpu.target import Check, Target
-from benchmarks.rig import TOP_K, Rig
+from benchmarks.rig import SENTENCE, TEMPERATURE, TOP_K, Rig, open_step
+from gpu_worker.capture import CudaGraphs, Run
 from gpu_worker.model.cache import span_for
 from gpu_worker.sampling import candidates_for
+from gpu_worker.step import FrameStep
 
 WAITING: Final = ("item", "_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "unique")
 """Operators whose result the host needs before it can go on."""
@@ -75,6 +80,67 @@ def no_sync(target: Target) -> Check:
         measured={"steps": target.frames, "lanes": rig.lanes},
         reason=reason,
     )
+
+
+def capture(target: Target) -> Check:
+    """Whole steps as recorded graphs against the same steps run eagerly, every lane speaking."""
+    with torch.inference_mode():
+        eager, recorded = (
+            open_step(target.opened, target.most, target.chunk) for _ in ("eager", "recorded")
+        )
+        recorded.record(CudaGraphs(target.device) if target.is_cuda else AsItIs())
+        expected, eager_s = _spoken(target, eager)
+        found, recorded_s = _spoken(target, recorded)
+    pairs = enumerate(zip(expected, found, strict=True))
+    differ = [frame for frame, (one, other) in pairs if not _equal(one, other)]
+    return Check(
+        name="recorded steps",
+        bound="bitwise the eager ones: codes, samples and hidden states",
+        passed=not differ,
+        measured={
+            "lanes": target.most,
+            "frames": len(found),
+            "frames_that_differ": differ,
+            "eager_step_s": eager_s,
+            "recorded_step_s": recorded_s,
+        },
+    )
+
+
+class AsItIs:
+    """A driver for devices without graphs: runs what it was to record."""
+
+    def record(self, run: Run) -> Run:
+        run()
+        return run
+
+
+def _spoken(target: Target, step: FrameStep) -> tuple[list[tuple[Tensor, ...]], float]:
+    """What each of ``target.frames`` steps left behind, on the host, and the median step."""
+    frames, opened = target.frames, target.opened
+    for lane in range(step.lanes):
+        text = opened.text_frames(f"{lane}. {SENTENCE}")
+        step.join(lane, TEMPERATURE, TOP_K, lane, frames)
+        for start in range(0, len(text), step.chunk):
+            rows = slice(start, start + step.chunk)
+            step.prefill(lane, text.tokens[rows], text.mask[rows], start)
+    active = torch.ones_like(step.speaking)
+    candidates = candidates_for(TOP_K, step.codebook_size)
+    left: list[tuple[Tensor, ...]] = []
+    times = []
+    for _ in range(frames):
+        opened.wait()
+        began = time.perf_counter()
+        spoken = step.speak(active, candidates)
+        step.feed(step.window)
+        opened.wait()
+        times.append(time.perf_counter() - began)
+        left.append(tuple(each.cpu().clone() for each in (spoken.codes, spoken.pcm, step.hidden)))
+    return left, statistics.median(times)
+
+
+def _equal(one: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def flat_memory(target: Target) -> Check:

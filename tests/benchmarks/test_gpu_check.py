@@ -43,7 +43,7 @@ def test_the_whole_command_runs_on_a_cpu(
     monkeypatch.setattr(machine, "STREAM_BYTES", 1 << 20)
     report = tmp_path / "report.json"
     arguments = ["--device", "cpu", "--size", "tiny", "--frames", "4", "--report", str(report)]
-    arguments += ["--lanes", "3", "1", "--bound-rtf", "1000", "--bound-streams", "0"]
+    arguments += ["--lanes", "2", "1", "--bound-rtf", "1000", "--bound-streams", "0"]
     arguments += ["--bound-first-audio-s", "1000", "--bound-prompted-over-plain", "1000"]
 
     assert gpu_check.main(arguments) == gpu_check.PASSED
@@ -52,9 +52,9 @@ def test_the_whole_command_runs_on_a_cpu(
     found = {check["name"]: check for check in written["checks"]}
     assert written["passed"] is True
     assert written["device"]["type"] == "cpu"
-    assert found["invariance at 3 lanes"]["measured"]["runs"] == 6
-    assert found["real-time factor of 1 lane"]["measured"]["runs"][1]["lanes"] == 3
-    assert len(found) == 12
+    assert found["invariance at 2 lanes"]["measured"]["runs"] == 4
+    assert found["real-time factor of 1 lane"]["measured"]["runs"][1]["lanes"] == 2
+    assert len(found) == 13
     assert "BROKEN" not in capsys.readouterr().out
 
 
@@ -92,12 +92,12 @@ def test_a_check_that_dies_is_broken_and_the_rest_goes_on(
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(gpu_check, "residence", die)
-    for name in ("no_sync", "flat_memory", "invariance", "pace", "parity"):
+    for name in ("no_sync", "capture", "flat_memory", "invariance", "pace", "parity"):
         monkeypatch.setattr(gpu_check, name, lambda *_: Check("fine", "", True, {}))
 
     found = list(gpu_check.run(target, []))
 
-    assert [check.passed for check in found] == [False] + [True] * 5
+    assert [check.passed for check in found] == [False] + [True] * 6
     assert found[0].reason == "RuntimeError: out of memory"
 
 
@@ -126,6 +126,22 @@ def test_a_wait_inside_a_step_is_found(
 
     assert found.passed is False
     assert "Waited" in found.reason
+
+
+def test_a_recorded_step_that_differs_is_found(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph that leaves out a part of the step breaks the check, from the frame it shows in."""
+
+    def forgetful(_: stepping.AsItIs, run: Callable[[], None]) -> Callable[[], None]:
+        is_feed = "_feed" in str(run)
+        return (lambda: None) if is_feed else run
+
+    assert stepping.capture(target).passed is True
+    monkeypatch.setattr(stepping.AsItIs, "record", forgetful)
+    found = stepping.capture(target)
+    assert found.passed is False
+    assert found.measured["frames_that_differ"] == [0, 1, 2, 3]
 
 
 def test_other_weights_are_no_parity(target: Target) -> None:
