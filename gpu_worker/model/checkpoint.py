@@ -23,7 +23,8 @@ from torch import Tensor
 from gpu_worker.codec import build_mimi, default_mimi_config
 from gpu_worker.codec_layout import settle_mimi
 from gpu_worker.model.config import CsmConfig
-from gpu_worker.model.layouts import to_torchtune
+from gpu_worker.model.layouts import SCALE, to_torchtune, widen
+from gpu_worker.model.products import multiplies_int8
 from gpu_worker.model.weights import BadFile, read_safetensors, read_verified
 from gpu_worker.prompt import TextTokenizer
 from gpu_worker.voices import VoicePrompt, load_voice_prompts
@@ -113,13 +114,23 @@ def load_state(
     dtype: torch.dtype = torch.float32,
     hub_roots: Sequence[Path] = (),
 ) -> dict[str, Tensor]:
-    """The CSM's weights by torchtune's names, whichever layout the file has."""
+    """The CSM's weights by torchtune's names, whichever layout the file has.
+
+    Those of a quantized artifact stay int8, with their scales, where there is a product for them.
+    """
     try:
         named = to_torchtune(_read(artifact, "csm_model", hub_roots, read_safetensors), config)
     except BadFile as error:
         raise SpeechError(LOAD_FAILED, str(error)) from error
     # Popped one by one: a converted tensor and its source live together only for a moment.
-    return {name: named.pop(name).to(device, dtype) for name in list(named)}
+    device = torch.device(device)
+    if not multiplies_int8(device):
+        widen(named)
+    kept = {name for name, each in named.items() if each.dtype == torch.int8}
+    kept |= {name + SCALE for name in kept}
+    return {
+        name: named.pop(name).to(device, None if name in kept else dtype) for name in list(named)
+    }
 
 
 def load_mimi(

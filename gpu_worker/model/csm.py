@@ -29,7 +29,8 @@ from gpu_worker.model.layers import (
     Weight,
     rotary_table,
 )
-from gpu_worker.model.products import Make, Product, product_of
+from gpu_worker.model.layouts import SCALE
+from gpu_worker.model.products import Int8, Make, Product, product_of
 
 
 class Choose(Protocol):
@@ -72,6 +73,7 @@ class CsmModel(nn.Module):
         self.codebook0_head = Projection(matrix(vocab, hidden))
         self.audio_head = nn.Parameter(matrix(config.num_codebooks - 1, depth, vocab), False)
         self._heads: list[Product] = []
+        self._head_scale: Tensor | None = None
         self._offsets = torch.arange(config.num_codebooks, device=self.device) * vocab
         self._turns = rotary_table(config.backbone, 2 * config.max_seq_len, self.device)
         self._depth_turns = rotary_table(config.depth, config.num_codebooks, self.device)
@@ -87,13 +89,16 @@ class CsmModel(nn.Module):
         """Take the weights over from ``state``, on this device and in this dtype, and settle.
 
         Leaves ``state`` empty: part after part moves, so that at most one layer exists twice.
+        Matrices may be int8, with a scale beside each (``layouts.SCALE``).
         """
         for path, part in self._parts():
             own = {name: state.pop(f"{path}.{name}") for name in part.state_dict()}
             part.load_state_dict(own, strict=True, assign=True)
             own.clear()
+            _take_scales(part, path, state)
             _settle(part, make)
         self.audio_head = nn.Parameter(state.pop("audio_head"), False)
+        self._head_scale = state.pop(f"audio_head{SCALE}", None)
         self.settle(make)
 
     def settle(self, make: Make = product_of) -> None:
@@ -104,7 +109,11 @@ class CsmModel(nn.Module):
         _settle(self, make)
         if self._heads:
             return
-        self._heads = [make(head.T) for head in self.audio_head]
+        scales = self._head_scale
+        self._heads = [
+            make(head.T) if scales is None else Int8(head.T, scales[index])
+            for index, head in enumerate(self.audio_head)
+        ]
         del self.audio_head
 
     def _parts(self) -> Iterator[tuple[str, nn.Module]]:
@@ -166,6 +175,13 @@ class CsmModel(nn.Module):
             else self.decoder_embeddings
         )
         return functional.embedding(code + codebook * self.config.audio_vocab_size, table.weight)
+
+
+def _take_scales(part: nn.Module, path: str, state: dict[str, Tensor]) -> None:
+    for inner, module in part.named_modules(prefix=path):
+        if isinstance(module, Multiplier) and f"{inner}.{module.names[0]}{SCALE}" in state:
+            scales = [state.pop(f"{inner}.{name}{SCALE}") for name in module.names]
+            module.scale = torch.cat(scales)
 
 
 def _settle(part: nn.Module, make: Make) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gpu_worker.model.config import TransformerConfig
-from gpu_worker.model.products import Make, Product
+from gpu_worker.model.products import Int8, Make, Product
 
 
 class Attention(Protocol):
@@ -45,6 +45,13 @@ class Multiplier(nn.Module):
     """Rows times one matrix; how that is done is decided when it settles."""
 
     product: Product | None = None
+    scale: Tensor | None = None
+    """Of the rows of an int8 matrix, fp32 [out]."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters that make up the matrix, in the order of their rows."""
+        raise NotImplementedError
 
     def matrix(self) -> Tensor:
         """The dense matrix [out, in], before it settles."""
@@ -62,7 +69,9 @@ class Multiplier(nn.Module):
 
     def settle(self, make: Make) -> None:
         """From here on the matrix is fixed: only ``make``'s product holds it."""
-        self.product = make(self.matrix())
+        matrix = self.matrix()
+        self.product = make(matrix) if self.scale is None else Int8(matrix, self.scale)
+        self.scale = None
         self.forget()
 
     @property
@@ -76,6 +85,10 @@ class Projection(Multiplier):
     def __init__(self, tensor: Tensor) -> None:
         super().__init__()
         self.weight = nn.Parameter(tensor, requires_grad=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("weight",)
 
     def matrix(self) -> Tensor:
         return self.weight
@@ -112,6 +125,10 @@ class PackedRows(Multiplier):
         self.register_load_state_dict_post_hook(  # type: ignore[no-untyped-call]
             lambda module, _: module.repack()
         )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"{name}.weight" for name in self._names)
 
     def matrix(self) -> Tensor:
         return self.packed

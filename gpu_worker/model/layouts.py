@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+import torch
 from torch import Tensor
 
 from gpu_worker.model.config import CsmConfig, TransformerConfig
 from gpu_worker.model.weights import BadFile
 
+SCALE: Final = "_scale"
+"""Ends the name of an int8 matrix's scales: fp32, one per output."""
 TORCHTUNE_MARK: Final = "codebook0_head.weight"
 TRANSFORMERS_MARK: Final = "lm_head.weight"
 
@@ -97,9 +100,42 @@ def to_torchtune(tensors: Mapping[str, Tensor], config: CsmConfig) -> dict[str, 
             raise BadFile(f"the weights lack {name}")
         if tuple(named[name].shape) != shape:
             raise BadFile(f"{name} is {tuple(named[name].shape)}, config.json makes it {shape}")
+    if quantized := [name for name in shapes if named[name].dtype == torch.int8]:
+        shapes |= _scale_shapes(named, shapes, quantized)
+    for name in shapes.keys() - set(quantized):
         if not named[name].is_floating_point():
             raise BadFile(f"{name} is not of a floating type")
     return {name: named[name] for name in shapes}
+
+
+def is_matrix(name: str) -> bool:
+    """Whether a step multiplies by the tensor of that name; the others are tables and norms."""
+    return not name.endswith(".scale") and "embeddings" not in name
+
+
+def widen(named: dict[str, Tensor]) -> None:
+    """Replace int8 matrices and their scales by their products, fp32, one after another."""
+    for name in [name for name, each in named.items() if each.dtype == torch.int8]:
+        scale = named.pop(name + SCALE)
+        # [out] of [out, in], [heads, out] of [heads, in, out]
+        scale = scale.unsqueeze(1)
+        named[name] = named[name].float() * scale
+
+
+def _scale_shapes(
+    named: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], quantized: list[str]
+) -> dict[str, tuple[int, ...]]:
+    """The scales' shapes; BadFile unless all matrices are int8, nothing else is, and all fit."""
+    if set(quantized) != {name for name in shapes if is_matrix(name)}:
+        raise BadFile("either all matrices of the model are int8, or no tensor is")
+    found: dict[str, tuple[int, ...]] = {}
+    for name in quantized:
+        shape = shapes[name]
+        found[name + SCALE] = (shape[0], shape[2]) if len(shape) == 3 else (shape[0],)
+    for name, expected in found.items():
+        if name not in named or tuple(named[name].shape) != expected:
+            raise BadFile(f"the weights lack {name} of shape {expected}")
+    return found
 
 
 def _from_transformers(tensors: Mapping[str, Tensor], config: CsmConfig) -> dict[str, Tensor]:

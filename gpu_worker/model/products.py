@@ -3,7 +3,8 @@
 A step of CSM-1B on a CPU is bound by reading its weights. Row-major matrices are read at half the
 speed of oneDNN's blocked layout, whatever the number of rows, so a matrix of some size is reordered
 once while loading and kept in that layout alone. One layout serves the rows of a step and of a
-prefill chunk: results are bitwise the same whichever number of rows it was made for.
+prefill chunk: results are bitwise the same whichever number of rows it was made for. Matrices of
+quantized artifacts stay int8 there.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from torch.nn import functional
 
 REORDERED_FROM_BYTES: Final = 1 << 19
 """A smaller matrix stays in a core's cache, and oneDNN's call costs more than its layout saves."""
+FBGEMM: Final = "fbgemm"
+SMALLEST_PEAK: Final = 1e-30
 _DENSE_DTYPES: Final = (torch.float32, torch.bfloat16)
 
 
@@ -68,6 +71,50 @@ class Reordered(_Shared):
     def __call__(self, rows: Tensor) -> Tensor:
         product: Tensor = self._multiply(rows, self._weight, None, "none", [], "")
         return product
+
+
+class Int8(_Shared):
+    """int8 times int8 on a CPU: FBGEMM's packed layout, half of bf16's bytes.
+
+    ``weight`` int8 [out, in], ``scale`` fp32 [out]: the matrix is their product. Rows are quantized
+    too, as they come, each by its own largest value, so that no row depends on another. The kernel
+    takes one range for all rows: they are brought to [-1, 1], and a last row that spans just that
+    keeps the range the same whatever the others hold. A row that is not finite stays so, alone.
+    """
+
+    def __init__(self, weight: Tensor, scale: Tensor) -> None:
+        self.nbytes = weight.nbytes + scale.nbytes
+        self._packed = _pack_int8(weight, scale)
+        self._multiply = torch.ops.quantized.linear_dynamic.default
+        self._span = torch.zeros(1, weight.shape[1])
+        self._span[0, :2] = torch.tensor([1.0, -1.0])
+        # Without VNNI sums of two products saturate at 16 bits, unless rows give up a bit.
+        self._reduce_range = not torch.cpu._is_vnni_supported()
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        wide = rows.float()
+        peak = wide.abs().amax(dim=1, keepdim=True).clamp_min(SMALLEST_PEAK)
+        unit = torch.cat([(wide / peak).nan_to_num(0.0, 0.0, 0.0), self._span])
+        product: Tensor = self._multiply(unit, self._packed, self._reduce_range)
+        return (product[:-1] * peak).to(rows.dtype)
+
+
+def multiplies_int8(device: torch.device) -> bool:
+    """Whether ``Int8`` runs there; elsewhere int8 weights are widened as they are loaded."""
+    return device.type == "cpu" and FBGEMM in torch.backends.quantized.supported_engines
+
+
+def _pack_int8(weight: Tensor, scale: Tensor) -> object:
+    zeros = torch.zeros(weight.shape[0], dtype=torch.int64)
+    quantized = torch._make_per_channel_quantized_tensor(
+        weight.contiguous(), scale.double(), zeros, 0
+    )
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = FBGEMM
+    try:
+        return torch.ops.quantized.linear_prepack(quantized, None)
+    finally:
+        torch.backends.quantized.engine = before
 
 
 def product_of(weight: Tensor) -> Product:

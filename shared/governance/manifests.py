@@ -105,6 +105,7 @@ class ArtifactManifest(Manifest):
     mimi_repo: Label
     files: dict[FileName, FileEntry]
     quantization: Label
+    parent_artifact_id: Label | None = None
     license_posture: Label
     disallowed_voice_use_cases: tuple[Label, ...]
     frame_contract: FrameContract
