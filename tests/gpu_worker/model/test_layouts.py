@@ -168,7 +168,9 @@ def test_misshapen_and_integer_tensors_are_refused() -> None:
     with pytest.raises(BadFile, match="projection"):
         to_torchtune(weights | {"projection.weight": torch.zeros(16, 31)}, CONFIG)
     with pytest.raises(BadFile, match="floating"):
-        to_torchtune(weights | {"projection.weight": torch.zeros(16, 32, dtype=torch.int16)}, CONFIG)
+        to_torchtune(
+            weights | {"projection.weight": torch.zeros(16, 32, dtype=torch.int16)}, CONFIG
+        )
 
 
 def test_unknown_layout_is_refused() -> None:
