@@ -63,16 +63,45 @@ def test_pcm_just_below_a_half_is_not_rounded_up() -> None:
     assert pcm16(below).item() == 0
 
 
-def test_streaming_equals_decoding_the_whole(tiny_artifact: Artifact) -> None:
+@pytest.mark.parametrize("frames", [1, 2, 59, 120])
+def test_streaming_equals_decoding_the_whole(tiny_artifact: Artifact, frames: int) -> None:
     """Within Mimi's window one-frame calls give what moshi's decode of the whole gives."""
-    codes = codes_of(60)
+    codes = codes_of(frames)
     stream = StreamingMimi(new_mimi(tiny_artifact), LANES)
 
     streamed = torch.cat([stream._decode(frame) for frame in codes], dim=1)
-    whole = new_mimi(tiny_artifact).decode(codes.permute(1, 2, 0))[:, 0]
+    with torch.no_grad():
+        whole = new_mimi(tiny_artifact).decode(codes.permute(1, 2, 0))[:, 0]
 
-    assert streamed.shape == (LANES, 60 * FRAME_SAMPLES)
+    assert streamed.shape == whole.shape == (LANES, frames * FRAME_SAMPLES)
     assert (streamed - whole).abs().max().item() < 1e-5
+    assert whole.abs().max().item() > 0.01
+
+
+def test_far_beyond_the_window(tiny_artifact: Artifact) -> None:
+    """After 265 frames a lane still is what moshi streams alone, and deaf to its neighbours.
+
+    Beyond 250 positions, two a frame, the whole decode is another one: one-frame calls define it.
+    """
+    mine, others = codes_of(265), codes_of(265, seed=1)
+    mixed = torch.cat([mine[:, :1], others[:, 1:]], dim=1)
+    stream = StreamingMimi(new_mimi(tiny_artifact), LANES)
+    lanes = torch.cat([stream._decode(frame) for frame in mine], dim=1)
+    accompanied = StreamingMimi(new_mimi(tiny_artifact), LANES)
+    company = torch.cat([accompanied._decode(frame) for frame in mixed], dim=1)
+
+    alone = new_mimi(tiny_artifact)
+    with torch.no_grad(), alone.streaming(1):
+        single = torch.cat([alone.decode(frame[:1, :, None])[0] for frame in mine], dim=1)[0]
+    with torch.no_grad():
+        whole = new_mimi(tiny_artifact).decode(mine[:, :1].permute(1, 2, 0))[0, 0]
+
+    assert lanes.shape == (LANES, 265 * FRAME_SAMPLES)
+    assert (lanes[0] - single).abs().max().item() < 1e-5
+    assert lanes[0].equal(company[0])
+    assert not lanes[1].equal(company[1])
+    assert (lanes[0] - whole)[: 120 * FRAME_SAMPLES].abs().max().item() < 1e-5
+    assert (lanes[0] - whole)[130 * FRAME_SAMPLES :].abs().max().item() > 1e-5
 
 
 def test_lanes_are_independent(tiny_artifact: Artifact) -> None:
@@ -129,8 +158,11 @@ def test_reset_makes_a_fresh_lane(tiny_artifact: Artifact) -> None:
 
 
 def test_reset_clears_what_a_nan_left(tiny_artifact: Artifact) -> None:
-    """A lane poisoned in every buffer, its attention ring included, is fresh after a reset."""
-    after = codes_of(10, seed=2)
+    """A lane poisoned in every buffer, its attention ring included, is fresh after a reset.
+
+    Long enough for the ring to be read whole again, behind the window too.
+    """
+    after = codes_of(130, seed=2)
     fresh = play(StreamingMimi(new_mimi(tiny_artifact), LANES), after)
     stream = StreamingMimi(new_mimi(tiny_artifact), LANES)
     play(stream, codes_of(4))

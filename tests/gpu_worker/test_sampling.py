@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -114,26 +116,69 @@ def test_minus_zero_ties_with_zero() -> None:
     assert draw(logits, top_k=1)[0].item() == 4
 
 
-@pytest.mark.parametrize(("temperature", "top_k"), [(1.0, 8), (0.7, 50), (1.5, 2048)])
+def reference(logits: Tensor, temperature: float, top_k: int) -> Tensor:
+    """Probability of each id, written plainly: the best k, lower id first among equals, softmax."""
+    values = logits[:CODEBOOK].double().tolist()
+    best = sorted(range(CODEBOOK), key=lambda each: (-values[each], each))[:top_k]
+    chances = torch.zeros(CODEBOOK, dtype=torch.float64)
+    kept = torch.tensor([values[each] for each in best], dtype=torch.float64)
+    chances[best] = torch.softmax(kept / temperature, 0)
+    return chances
+
+
+def chi_square(observed: Tensor, expected: Tensor) -> tuple[float, int]:
+    """The statistic and its degrees of freedom; cells expected below 5 times are one cell."""
+    usual = expected >= 5
+    cells = torch.stack([observed[usual], expected[usual]])
+    rest = torch.stack([observed[~usual].sum(), expected[~usual].sum()])
+    if rest[1] > 0:
+        cells = torch.cat([cells, rest[:, None]], dim=1)
+    statistic = ((cells[0] - cells[1]) ** 2 / cells[1]).sum().item()
+    return statistic, cells.shape[1] - 1
+
+
+def bound(freedom: int) -> float:
+    """What a chi square of that freedom exceeds once in a million (Wilson and Hilferty).
+
+    The draws are of fixed seeds, so a run passes always or never; the bound only says how unlucky
+    right draws would have to be for a wrong verdict when the test is written.
+    """
+    share = 2 / (9 * freedom)
+    return freedom * (1 - share + 4.753 * math.sqrt(share)) ** 3
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k"),
+    [(1.0, 8), (0.7, 50), (0.9, 50), (0.9, FEW), (0.9, FEW + 1), (1.5, 2048), (0.3, 2), (9.0, 200)],
+)
 def test_distribution(temperature: float, top_k: int) -> None:
     """Frequencies of 12 000 draws agree with the softmax of the kept logits (chi square)."""
-    logits = torch.full((1, VOCABULARY), -2.0)
-    logits[0, :12] = torch.linspace(2.0, -1.5, 12)
+    logits = torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(11)) * 1.5
+    logits[CODEBOOK:] = 50.0
     count = 12_000
-    noise = noise_table(11, count, 1)[:, 0]
+    noise = noise_table(11, count // 32, 32).flatten()
 
-    ids, _ = draw(logits.expand(count, -1), temperature=temperature, top_k=top_k, noise=noise)
+    ids, _ = draw(logits.expand(len(noise), -1), temperature=temperature, top_k=top_k, noise=noise)
 
-    kept = logits[0, :CODEBOOK].double().sort(descending=True, stable=True)
-    expected = torch.softmax(kept.values[:top_k] / temperature, 0) * count
-    observed = torch.bincount(ids, minlength=CODEBOOK)[kept.indices[:top_k]].double()
-    usual = expected >= 5
-    folded_expected = torch.cat([expected[usual], expected[~usual].sum()[None]])
-    folded_observed = torch.cat([observed[usual], observed[~usual].sum()[None]])
-    folded = folded_expected > 0
-    chi2 = ((folded_observed - folded_expected) ** 2 / folded_expected)[folded].sum().item()
-    freedom = int(folded.sum()) - 1
-    assert chi2 < freedom + 5 * (2 * freedom) ** 0.5
+    chances = reference(logits, temperature, top_k)
+    observed = torch.bincount(ids, minlength=CODEBOOK).double()
+    assert observed[chances == 0].sum() == 0
+    statistic, freedom = chi_square(observed, chances * len(noise))
+    assert statistic < bound(freedom)
+
+
+@pytest.mark.parametrize(("temperature", "top_k"), [(0.9 * 1.1, 50), (0.9, 45), (0.9, 2048)])
+def test_the_distribution_test_would_notice(temperature: float, top_k: int) -> None:
+    """Ten per cent of temperature or five of fifty candidates are too far off to pass it."""
+    logits = torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(11)) * 1.5
+    noise = noise_table(11, 375, 32).flatten()
+
+    ids, _ = draw(logits.expand(len(noise), -1), temperature=0.9, top_k=50, noise=noise)
+
+    chances = reference(logits, temperature, top_k)
+    observed = torch.bincount(ids, minlength=CODEBOOK).double()
+    statistic, freedom = chi_square(observed, chances * len(noise))
+    assert observed[chances == 0].sum() > 0 or statistic > bound(freedom)
 
 
 @pytest.mark.parametrize("value", [float("nan"), -float("nan"), float("inf")])
@@ -184,10 +229,53 @@ def test_noise_of_a_longer_budget_begins_the_same(seed: int, frames: int, more: 
 
 
 def test_noise_never_repeats() -> None:
-    """No two of frames, codebooks or neighbouring seeds share their noise."""
-    tables = torch.stack([noise_table(seed, 64, 32) for seed in range(16)])
+    """No two of frames, codebooks or seeds share their noise, nor a shifted piece of it.
 
-    rows = tables.reshape(-1, 32).tolist()
-    assert len({tuple(row) for row in rows}) == len(rows)
-    columns = tables.transpose(1, 2).reshape(-1, 64).tolist()
-    assert len({tuple(column) for column in columns}) == len(columns)
+    Any four numbers in a row are 96 bits: of two million such windows none may occur twice.
+    """
+    seeds = [*range(16), 1 << 32, (1 << 32) + 1, (1 << 53) - 1, (1 << 53) - 2]
+    tables = torch.stack([noise_table(seed, 1024, 32) for seed in seeds])
+
+    for direction in (tables, tables.transpose(1, 2)):
+        flat = direction.reshape(len(seeds), -1)
+        low = flat[:, :-3] | flat[:, 1:-2] << 24
+        high = flat[:, 2:-1] | flat[:, 3:] << 24
+        windows = torch.stack([low.flatten(), high.flatten()], dim=1).numpy()
+        keys = np.ascontiguousarray(windows).view([("low", "<i8"), ("high", "<i8")])
+        assert len(np.unique(keys)) == len(keys)
+
+
+def test_noise_is_uniform() -> None:
+    """Every codebook's numbers fill 64 equal bins evenly (chi square over all seeds)."""
+    tables = torch.stack([noise_table(seed, 512, 32) for seed in range(20)])
+
+    for codebook in range(32):
+        bins = torch.bincount(tables[..., codebook].flatten() >> 18, minlength=64).double()
+        statistic, freedom = chi_square(bins, torch.full((64,), bins.sum().item() / 64))
+        assert statistic < bound(freedom)
+
+
+@pytest.mark.parametrize("noise", [0, (1 << 24) - 1])
+@pytest.mark.parametrize("top_k", [2, FEW, 2048, 5000])
+def test_the_ends_of_the_noise(noise: int, top_k: int) -> None:
+    """The least noise draws the best id, the most draws the worst that is kept and has weight."""
+    logits = torch.full((1, VOCABULARY), -float("inf"))
+    logits[0, :100] = -torch.arange(100.0) / 100
+
+    ids, _ = draw(logits, top_k=top_k, noise=torch.tensor([noise]))
+
+    assert ids.item() == (0 if noise == 0 else min(top_k, 100) - 1)
+
+
+@pytest.mark.parametrize("temperature", [1e-30, 1e-3, 1e30])
+def test_extreme_temperatures(temperature: float) -> None:
+    """A tiny temperature is greedy, a huge one draws evenly; neither leaves the candidates."""
+    logits = random_logits(1).expand(4000, -1)
+    best = logits[0, :CODEBOOK].topk(4).indices.tolist()
+
+    ids, shown = draw(logits, temperature=temperature, top_k=4)
+
+    assert shown.isfinite().all()
+    counts = torch.bincount(ids, minlength=CODEBOOK)[best].tolist()
+    assert sum(counts) == 4000
+    assert counts[0] == 4000 if temperature < 1 else min(counts) > 800
