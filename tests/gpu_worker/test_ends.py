@@ -1,0 +1,120 @@
+"""Ways for a row to end, all at once in one batch, and at the last position that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import Tensor
+
+from gpu_worker.engine import QUIET_PEAK
+from gpu_worker.lanes import Ended
+from gpu_worker.sampling import Draw
+from gpu_worker.step import FrameStep
+from tests.gpu_worker.tiny import LANES, Log, Tone, generation, make_engine, random_model, run
+
+
+@pytest.fixture(autouse=True)
+def _inference() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
+
+
+def choosing_ends(step: FrameStep, ends: dict[int, int]) -> AbstractContextManager[object]:
+    """Lets the model choose the all-zero frame in some lanes: lane to number of the frame."""
+    draw = Draw.__call__
+    frames = torch.tensor([ends.get(lane, -1) for lane in range(step.lanes)])
+
+    def chosen(self: Draw, codebook: int, logits: Tensor) -> Tensor:
+        return torch.where(step.frame == frames, 0, draw(self, codebook, logits))
+
+    return patch.object(Draw, "__call__", chosen)
+
+
+def test_four_ends_in_one_batch() -> None:
+    """End frame, budget, silence and NaN each end their own row, and no row but their own.
+
+    The end frame is neither emitted nor counted nor decoded; the silent frames are all three.
+    """
+    tone = Tone(LANES, lambda frame: 9000 if frame < 4 else QUIET_PEAK)
+    engine, step = make_engine(codec=tone)
+    requests = [
+        generation("eos", text="x", max_frames=40, seed=1),
+        generation("length", text="x", max_frames=9, seed=2),
+        generation("silence", text="x", max_frames=40, seed=3, silence_stop_frames=3),
+        generation("nan", text="x", max_frames=40, seed=4),
+    ]
+    alone = {each.key: run(engine, [each]) for each in requests}
+    log = Log()
+
+    with choosing_ends(step, {0: 5}):
+        for each in requests:
+            engine.submit(each)
+        while len(log.frames("nan")) < 6:
+            engine.tick(log)
+        step.hidden[3] = float("nan")
+        while not engine.is_idle:
+            engine.tick(log)
+
+    assert log.end("eos") == Ended("eos", "stop", "eos", None, "", 5, 3)
+    assert log.end("length") == Ended("length", "length", None, None, "", 9, 3)
+    assert log.end("silence") == Ended("silence", "stop", "silence", None, "", 7, 3)
+    assert (log.end("nan").finish_reason, log.end("nan").failure_code) == (
+        "error",
+        "csm_synthesis_failed",
+    )
+    assert log.end("nan").frame_count == 6
+    for key, count in {"eos": 5, "length": 9, "silence": 7, "nan": 6}.items():
+        assert log.codes(key) == alone[key].codes(key)[:count]
+    assert tone._count == [5, 9, 7, 6]
+
+
+def test_an_end_frame_first_is_no_audio() -> None:
+    """A row whose first frame is the end frame fails as such; its neighbours go on undisturbed."""
+    engine, step = make_engine()
+    requests = [generation("mute", text="x"), generation("other", text="x", seed=5)]
+    alone = run(engine, requests[1:])
+
+    with choosing_ends(step, {0: 0}):
+        log = run(engine, requests)
+
+    end = log.end("mute")
+    assert (end.finish_reason, end.failure_code, end.frame_count) == (
+        "error",
+        "no_audio_generated",
+        0,
+    )
+    assert log.frames("mute") == []
+    assert log.pcm("other") == alone.pcm("other")
+
+
+def test_a_frame_with_one_code_is_no_end() -> None:
+    """31 zeros and one other code are speech: only the all-zero frame ends a row."""
+    engine, _ = make_engine()
+    draw = Draw.__call__
+
+    def mostly_zero(self: Draw, codebook: int, logits: Tensor) -> Tensor:
+        return torch.full_like(draw(self, codebook, logits), int(codebook == 31))
+
+    with patch.object(Draw, "__call__", mostly_zero):
+        log = run(engine, [generation("a", max_frames=3)])
+
+    assert log.end("a").finish_reason == "length"
+    assert log.codes("a") == [bytes(62) + b"\x01\x00"] * 3
+
+
+def test_to_the_last_position() -> None:
+    """The longest prompt and budget together speak to the end of the window, and replay there."""
+    model, longest = random_model(), generation("a", text="t" * 2030, max_frames=15)
+    undisturbed = run(make_engine(model, chunk=64)[0], [longest])
+    codes = tuple(undisturbed.codes("a")[:9])
+
+    again = run(
+        make_engine(model, chunk=64)[0], [generation("a", "t" * 2030, max_frames=15, replay=codes)]
+    )
+
+    assert undisturbed.end("a") == Ended("a", "length", None, None, "", 15, 2032)
+    assert again.frames("a") == undisturbed.frames("a")[9:]
