@@ -58,3 +58,23 @@ def verify_artifact(
     faults = [each for each in files if each.fault]
     if faults:
         raise artifacts.not_genuine(artifact, faults)
+
+
+@app.command("quantize")
+def quantize_artifact(
+    source: Annotated[Path, typer.Argument(help="The artifact's directory, or csm-1b.")],
+    target: Annotated[Path, typer.Argument(help="Where the new one goes; must not exist.")],
+    bits: Annotated[int, typer.Option("--bits", help="Bits of a weight: 8.")] = 8,
+) -> None:
+    """Make an artifact with int8 weights from another. It has an id and codes of its own."""
+    from cli import artifacts, show
+
+    artifact = artifacts.quantize_here(source, target, bits)
+    show.facts(
+        [
+            ("artifact", artifact.artifact_id),
+            ("parent", artifact.manifest.parent_artifact_id),
+            ("quantization", artifact.manifest.quantization),
+            ("directory", str(artifact.directory)),
+        ]
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cli.exits import NOT_GENUINE, NOT_STARTED, CommandFailed
+from cli.exits import NOT_GENUINE, NOT_STARTED, USAGE, CommandFailed
 from shared.digests import file_sha256
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, load_artifact
@@ -83,6 +83,28 @@ def build_here(directory: Path) -> Artifact:
         raise CommandFailed(NOT_STARTED, f"can't build the demo artifact: {error}") from error
     _stamp(directory).write_text(recipe_digest(), encoding="ascii")
     return artifact
+
+
+def quantize_here(source: Path, target: Path, bits: int) -> Artifact:
+    """Makes a quantized artifact in this process, which loads torch."""
+    directory = open_artifact(source).directory
+    try:
+        from gpu_worker.model.quantize import quantize_artifact
+        from gpu_worker.model.weights import BadFile
+    except ImportError as error:
+        raise CommandFailed(
+            NOT_STARTED, f"quantizing needs what a worker needs ({error})", hint=WORKER_EXTRA
+        ) from error
+    try:
+        return quantize_artifact(directory, target, bits, read_hub_roots())
+    except ValueError as error:
+        raise CommandFailed(USAGE, str(error)) from error
+    except SpeechError as error:
+        raise CommandFailed(NOT_STARTED, error.message, code=error.code) from error
+    except BadFile as error:
+        raise CommandFailed(NOT_GENUINE, str(error)) from error
+    except OSError as error:
+        raise CommandFailed(NOT_STARTED, f"can't make {target}: {error}") from error
 
 
 def build_in_subprocess(directory: Path, environment: Mapping[str, str] = os.environ) -> None:
