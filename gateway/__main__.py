@@ -97,6 +97,7 @@ def serve(settings: GatewaySettings) -> None:
         namespace=settings.queue.namespace,
         tier=settings.tier.name,
         model=settings.model_id,
+        formats=gateway.formats,
     )
     Server(config, gateway, settings.drain_grace_ms).run()
     log.info("gateway_stopped")

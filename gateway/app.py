@@ -20,8 +20,10 @@ from gateway.access import AccessLog, Refusals, entry_of
 from gateway.auth import Principals, is_public
 from gateway.delivery import Delivery
 from gateway.documents import Documents
+from gateway.encoders import working_encoders
 from gateway.envelope import error_response
 from gateway.facts import Facts
+from gateway.formats import PLAIN_FORMATS
 from gateway.hints import CarrierPush, Hints, Push
 from gateway.ids import readable_id
 from gateway.results import ResultReader
@@ -54,6 +56,7 @@ class Gateway:
         redis: redis.asyncio.Redis,
         blocking_redis: redis.asyncio.Redis,
         push: Push,
+        formats: Sequence[str],
     ) -> None:
         queue = settings.queue
         gateway_id = new_gateway_id()
@@ -69,7 +72,8 @@ class Gateway:
         self.speech = Speech(self.listeners, self.facts, self._hints, queue.namespace)
         self.at_once = AtOnce(settings.max_connections)
         self._refusals = Refusals()
-        self._documents = Documents(settings, registry, self.facts, self._refusals)
+        self.formats = formats
+        self._documents = Documents(settings, registry, self.facts, self._refusals, formats)
         self.app = Starlette(
             routes=self._routes(settings),
             middleware=[
@@ -93,7 +97,7 @@ class Gateway:
             Cancellation(self._redis, queue),
             ResultReader(self._results, queue.result_ttl_ms),
         )
-        validator = Validator(settings, self._registry)
+        validator = Validator(settings, self._registry, self.formats)
         delivery = Delivery(settings, self.speech, self.facts)
         strict, lenient = (
             SpeechEndpoint(
@@ -208,8 +212,11 @@ def create_gateway(
     redis: redis.asyncio.Redis | None = None,
     blocking_redis: redis.asyncio.Redis | None = None,
     push: Push | None = None,
+    encoders: Sequence[str] | None = None,
 ) -> Gateway:
     """A gateway over the settings' Redis, or over the clients that are given.
+
+    ``encoders`` are the compressed formats to serve, else all that work here.
 
     ``push`` hands (queue, job id) to RQ. Raises SpeechError when an artifact can't be read.
     """
@@ -221,4 +228,5 @@ def create_gateway(
         blocking_redis=blocking_redis
         or connect_async(url, timeout_s=READER_TIMEOUT_S, max_connections=4),
         push=push or CarrierPush(connect(url), namespace),
+        formats=(*PLAIN_FORMATS, *(working_encoders() if encoders is None else encoders)),
     )

@@ -7,6 +7,7 @@ raw body a transfer that is broken off.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -71,6 +72,7 @@ class Delivery:
             intake.take(event.pcm)
             pieces.append(event.pcm)
         outcome = intake.judge(event, replayed=take.replayed)
+        body = await _whole_body(take, b"".join(pieces))
         _note(entry, take, outcome)
         headers = {
             **execution_headers(take.call, outcome.served, outcome.terminal.runtime_image_ref),
@@ -81,10 +83,7 @@ class Delivery:
             ),
             **_marks(take),
         }
-        transport = take.call.transport
-        return Response(
-            transport.whole(b"".join(pieces)), headers=headers, media_type=transport.audio_type
-        )
+        return Response(body, headers=headers, media_type=take.call.transport.audio_type)
 
     async def _stream(self, take: Take, stream_format: str, line: Line, entry: Entry) -> None:
         framing = framing_for(take.call.transport)
@@ -126,6 +125,14 @@ class Delivery:
             headers={**execution_headers(call, served, self._settings.runtime_image_ref), **marks},
         )
         await response({"type": "http"}, _no_receive, line.send)
+
+
+async def _whole_body(take: Take, pcm: bytes) -> bytes:
+    transport = take.call.transport
+    if not transport.is_encoded:
+        return transport.whole(pcm)
+    with take.unless_cut():
+        return await asyncio.to_thread(transport.whole, pcm)
 
 
 def _marks(take: Take) -> dict[str, str]:

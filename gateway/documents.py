@@ -6,14 +6,13 @@ answered whole in every state: with Redis away, it says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gateway import runtime
 from gateway.access import Refusals
 from gateway.envelope import EXECUTION_MODE
 from gateway.facts import Facts
-from gateway.formats import RESPONSE_FORMATS
 from gateway.validation import MIN_DEFAULT_TIMEOUT_MS
 from scheduler.load import LoadSnapshot, QueueLoad
 from shared.errors import SpeechError
@@ -132,11 +131,13 @@ class Documents:
         registry: ArtifactRegistry,
         facts: Facts,
         refusals: Refusals,
+        formats: Sequence[str],
     ) -> None:
         self._settings = settings
         self._registry = registry
         self._facts = facts
         self._refusals = refusals
+        self._formats = formats
         self._namespace = settings.queue.namespace
 
     async def health(self) -> dict[str, Any]:
@@ -214,7 +215,7 @@ class Documents:
             "execution_mode": EXECUTION_MODE,
             "execution_engine": summary["execution_engine"],
             "supported_endpoints": list(ENDPOINTS),
-            "supported_response_formats": list(RESPONSE_FORMATS),
+            "supported_response_formats": list(self._formats),
             "voice_profiles": artifact.published_voices(),
             "artifact_digests": artifact.published_digests(),
             "artifact_descriptor": artifact.published_descriptor(),

@@ -1,22 +1,27 @@
 """Audio formats and transports: what may be asked for, and the bytes of each.
 
 ``wav`` and ``pcm`` (s16le, 24 kHz, mono) need no encoder. The compressed formats that OpenAI's
-clients may name are refused until an encoder for them is installed.
+clients may name are served where ``encoders`` finds theirs, and refused elsewhere.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
+from gateway.encoders import ENCODINGS, Encoder, encode
 from shared.errors import SpeechError
 from shared.wav import STREAMING_HEADER, wav_file
 
 WAV: Final = "wav"
 PCM: Final = "pcm"
-CONTENT_TYPES: Final = {WAV: "audio/wav", PCM: "audio/pcm"}
-RESPONSE_FORMATS: Final = tuple(CONTENT_TYPES)
-NEED_AN_ENCODER: Final = ("mp3", "opus", "aac", "flac")
+PLAIN_FORMATS: Final = (WAV, PCM)
+CONTENT_TYPES: Final = {
+    WAV: "audio/wav",
+    PCM: "audio/pcm",
+    **{name: encoding.content_type for name, encoding in ENCODINGS.items()},
+}
 
 MULTIPART: Final = "multipart_mixed"
 JSONL: Final = "jsonl_base64"
@@ -24,6 +29,27 @@ AUDIO: Final = "audio"
 SSE: Final = "sse"
 STREAM_FORMATS: Final = (MULTIPART, JSONL, AUDIO, SSE)
 IMPLY_STREAMING: Final = (AUDIO, SSE)
+
+
+class Body(Protocol):
+    """The audio of a streamed body, as its samples come."""
+
+    def feed(self, pcm: bytes) -> bytes: ...
+    def finish(self) -> bytes: ...
+
+
+class Plain:
+    """Samples as they are, after a head."""
+
+    def __init__(self, head: bytes) -> None:
+        self._head = head
+
+    def feed(self, pcm: bytes) -> bytes:
+        data, self._head = self._head + pcm, b""
+        return data
+
+    def finish(self) -> bytes:
+        return b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +63,35 @@ class Transport:
     def audio_type(self) -> str:
         return CONTENT_TYPES[self.response_format]
 
-    def head(self) -> bytes:
-        """What goes before the first samples of a streamed body."""
-        return STREAMING_HEADER if self.response_format == WAV else b""
+    @property
+    def is_encoded(self) -> bool:
+        return self.response_format not in PLAIN_FORMATS
+
+    def streamed(self) -> Body:
+        """A streamed body, from its start. Raises SpeechError("internal_error")."""
+        if self.is_encoded:
+            return Encoder(self.response_format)
+        return Plain(STREAMING_HEADER if self.response_format == WAV else b"")
 
     def whole(self, pcm: bytes) -> bytes:
-        """The one-shot body around all samples."""
+        """The one-shot body of all samples. Blocks for a while if it ``is_encoded``.
+
+        Raises SpeechError("internal_error").
+        """
+        if self.is_encoded:
+            return encode(self.response_format, pcm)
         return wav_file(pcm) if self.response_format == WAV else pcm
 
 
 def choose_transport(
-    stream: bool | None, stream_format: str | None, response_format: str | None
+    stream: bool | None,
+    stream_format: str | None,
+    response_format: str | None,
+    served: Sequence[str],
 ) -> Transport:
-    """Raises SpeechError: ``invalid_stream_format``, ``conflicting_parameter``,
+    """``served`` are the response formats that can be made here.
+
+    Raises SpeechError: ``invalid_stream_format``, ``conflicting_parameter``,
     ``unsupported_response_format``.
     """
     if stream_format is not None and stream_format not in STREAM_FORMATS:
@@ -65,7 +107,7 @@ def choose_transport(
             param="stream",
         )
     chosen = WAV if response_format is None else response_format
-    _check_format(chosen)
+    _check_format(chosen, served)
     if not stream and stream_format not in IMPLY_STREAMING:
         return Transport(None, chosen)
     framing = stream_format or MULTIPART
@@ -74,11 +116,12 @@ def choose_transport(
     return Transport(framing, chosen)
 
 
-def _check_format(name: str) -> None:
-    if name in NEED_AN_ENCODER:
+def _check_format(name: str, served: Sequence[str]) -> None:
+    if name in served:
+        return
+    if name in CONTENT_TYPES:
         raise _unsupported(f"no encoder for {name} is installed")
-    if name not in RESPONSE_FORMATS:
-        raise _unsupported(f"response_format takes {', '.join(RESPONSE_FORMATS)}")
+    raise _unsupported(f"response_format takes {', '.join(served)}")
 
 
 def _unsupported(message: str) -> SpeechError:

@@ -85,6 +85,7 @@ class Player:
                 await self._send(heard)
             self._end = heard
             self.outcome = self._intake.judge(heard, replayed=self._take.replayed)
+            await self.line.write(self._framing.tail())
         except SpeechError as failure:
             await self._tell(failure)
             return failure
@@ -95,6 +96,8 @@ class Player:
         self._intake.take(frame.pcm)
         final = frame.index + 1 == self._take.call.job.max_frames
         await self.line.write(self._framing.audio(Chunk(frame, final)))
+        with self._take.unless_cut():
+            await asyncio.sleep(0)  # a replay's frames are all there: let others have their turn
 
     async def _tell(self, failure: SpeechError) -> None:
         error = error_body(

@@ -8,8 +8,8 @@ the worker's own statement of a timeout may still arrive.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 from gateway import runtime
@@ -79,11 +79,18 @@ class Take:
         deadline, ``queue_unavailable`` when Redis lost the job, ``draining`` when it was cut off.
         """
         try:
-            async with asyncio.timeout(max(0.0, self._countdown.remaining_ms) / 1000):
-                return await self._next()
+            with self.unless_cut():
+                async with asyncio.timeout(max(0.0, self._countdown.remaining_ms) / 1000):
+                    return await self._next()
         except TimeoutError:
             code = "queue_timeout" if self.claimed is None else "generation_timeout"
             raise SpeechError(code, "the deadline passed") from None
+
+    @contextmanager
+    def unless_cut(self) -> Iterator[None]:
+        """A wait that ends with SpeechError("draining") when this take is cut off."""
+        try:
+            yield
         except asyncio.CancelledError:
             if not self.cut:
                 raise

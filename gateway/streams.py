@@ -3,7 +3,7 @@
 multipart_mixed  JSON and audio/wav parts between fixed boundaries
 jsonl_base64     one JSON object a line, audio as base64 of a WAV file
 sse              OpenAI's speech.audio.delta and speech.audio.done, audio as base64
-audio            the samples alone; an end in failure is a broken transfer
+audio            the body alone; an end in failure is a broken transfer
 """
 
 from __future__ import annotations
@@ -35,12 +35,16 @@ class Chunk:
 
 
 class Framing(Protocol):
-    """How one transport says each event. ``error`` None: by breaking the transfer off."""
+    """How one transport says each event. ``error`` None: by breaking the transfer off.
+
+    ``tail`` is the audio that was held back until all frames were there.
+    """
 
     content_type: str
 
     def start(self) -> bytes: ...
     def audio(self, chunk: Chunk) -> bytes: ...
+    def tail(self) -> bytes: ...
     def fallback(self, document: dict[str, Any]) -> bytes: ...
     def terminal(self, document: dict[str, Any]) -> bytes: ...
     def error(self, document: dict[str, Any]) -> bytes | None: ...
@@ -88,6 +92,9 @@ class MultipartMixed:
             f"X-Psionic-Chunk-Elapsed-Ms: {frame.elapsed_ms}",
         )
 
+    def tail(self) -> bytes:
+        return b""
+
     def fallback(self, document: dict[str, Any]) -> bytes:
         return self._json_part({"event": "fallback", **document})
 
@@ -132,6 +139,9 @@ class JsonlBase64:
             }
         )
 
+    def tail(self) -> bytes:
+        return b""
+
     def fallback(self, document: dict[str, Any]) -> bytes:
         return self._line({"event": "fallback", **document})
 
@@ -146,20 +156,24 @@ class JsonlBase64:
 
 
 class ServerSentEvents:
-    """The deltas' audio, joined, is the body that ``audio`` would send."""
+    """The deltas' audio, joined, is the body that ``audio`` would send.
+
+    Raises SpeechError("internal_error") when that can't be encoded.
+    """
 
     content_type = "text/event-stream; charset=utf-8"
 
     def __init__(self, transport: Transport) -> None:
-        self._head = transport.head()
+        self._body = transport.streamed()
 
     def start(self) -> bytes:
         return b""
 
     def audio(self, chunk: Chunk) -> bytes:
-        data, self._head = self._head + chunk.frame.pcm, b""
-        audio = base64.b64encode(data).decode()
-        return self._event({"type": "speech.audio.delta", "audio": audio})
+        return self._delta(self._body.feed(chunk.frame.pcm))
+
+    def tail(self) -> bytes:
+        return self._delta(self._body.finish())
 
     def fallback(self, document: dict[str, Any]) -> bytes:
         return self._event({"type": "fallback", **document})
@@ -170,21 +184,31 @@ class ServerSentEvents:
     def error(self, document: dict[str, Any]) -> bytes:
         return self._event({"type": "error", **document})
 
+    def _delta(self, data: bytes) -> bytes:
+        if not data:
+            return b""
+        audio = base64.b64encode(data).decode()
+        return self._event({"type": "speech.audio.delta", "audio": audio})
+
     def _event(self, document: dict[str, Any]) -> bytes:
         return b"event: %b\ndata: %b\n\n" % (document["type"].encode(), _json(document))
 
 
 class RawAudio:
+    """Raises SpeechError("internal_error") when the body can't be encoded."""
+
     def __init__(self, transport: Transport) -> None:
         self.content_type = transport.audio_type
-        self._head = transport.head()
+        self._body = transport.streamed()
 
     def start(self) -> bytes:
         return b""
 
     def audio(self, chunk: Chunk) -> bytes:
-        data, self._head = self._head + chunk.frame.pcm, b""
-        return data
+        return self._body.feed(chunk.frame.pcm)
+
+    def tail(self) -> bytes:
+        return self._body.finish()
 
     def fallback(self, document: dict[str, Any]) -> bytes:
         return b""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -76,12 +77,15 @@ def default_seed(request_id: str) -> int:
 
 
 class Validator:
-    """The rules of one deployment: its tier, its model names, its artifacts."""
+    """The rules of one deployment: its tier, its model names, its artifacts, its formats."""
 
-    def __init__(self, settings: GatewaySettings, registry: ArtifactRegistry) -> None:
+    def __init__(
+        self, settings: GatewaySettings, registry: ArtifactRegistry, formats: Sequence[str]
+    ) -> None:
         self._tier = settings.tier
         self._models = (settings.model_id, *settings.model_aliases)
         self._registry = registry
+        self._formats = formats
 
     def check(self, request: SpeechRequest, fallback_id: str) -> SpeechCall:
         """``fallback_id`` serves when the body has no id. Raises SpeechError."""
@@ -93,7 +97,9 @@ class Validator:
             check_id(request.cancellation_id, "cancellation_id")
         self._check_timeout(request.timeout_ms)
         text = spoken_text(request.input)
-        transport = choose_transport(request.stream, request.stream_format, request.response_format)
+        transport = choose_transport(
+            request.stream, request.stream_format, request.response_format, self._formats
+        )
         profile = _profile(request, artifact)
         options = _merged(request)
         temperature, top_k = _sampling(options, artifact)

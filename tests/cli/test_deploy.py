@@ -95,10 +95,10 @@ def test_images_run_as_somebody_and_copy_what_exists(name: str) -> None:
 
 
 def test_only_the_worker_s_image_has_torch() -> None:
-    """The gateway's image installs no extra."""
+    """The gateway's image installs the encoders and no more."""
     gateway, worker = ((ROOT / "deploy" / name).read_text(encoding="utf-8") for name in DOCKERFILES)
 
-    assert re.search(r"pip install --no-cache-dir \.$", gateway, re.MULTILINE)
+    assert re.search(r"pip install --no-cache-dir '\.\[formats\]'$", gateway, re.MULTILINE)
     assert "'.[worker]'" in worker
 
 

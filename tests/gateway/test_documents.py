@@ -145,7 +145,7 @@ async def test_health_says_what_serves(world: World) -> None:
     assert (health["status"], health["model"]) == ("ok", "sesame/csm-1b")
     assert health["artifact_descriptor"]["artifact_id"] == world.artifact.artifact_id
     assert health["supported_endpoints"] == ["/v1/audio/speech", "/psionic/csm/speech"]
-    assert health["supported_response_formats"] == ["wav", "pcm"]
+    assert health["supported_response_formats"] == list(world.gateway.formats)
     assert (health["served_backend"], health["execution_engine"]) == ("cpu", "torch_csm_cpu")
     runtime = health["runtime"]
     assert (runtime["state"], runtime["residency"]) == ("ready", "warm_cpu")

@@ -31,7 +31,7 @@ from tests.gateway.world import gateway_settings
 def validator(tmp_path: Path) -> Validator:
     artifacts = [write_artifact(tmp_path / letter, letter) for letter in "ab"]
     settings = gateway_settings({"PSIONIC_CSM_MODEL_ALIASES": "tts-1, csm"})
-    return Validator(settings, ArtifactRegistry(artifacts))
+    return Validator(settings, ArtifactRegistry(artifacts), ("wav", "pcm", "mp3"))
 
 
 def check(validator: Validator, **values: Any) -> SpeechCall:
