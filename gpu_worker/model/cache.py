@@ -137,35 +137,47 @@ class DepthStep:
 
     Rows are lane-major: lane 0's positions, then lane 1's. Every slot is rewritten in each frame
     before it is read, so a new frame needs no clearing. More than one position at once only makes
-    sense at ``start`` 0.
+    sense at ``start`` 0. A frame has dozens of these calls, so the cache is sliced beforehand.
     """
 
     def __init__(self, cache: KVCache, start: int, count: int) -> None:
-        self.cache, self.start, self.count = cache, start, count
-        device = cache.keys.device
+        self.start, self.count = start, count
+        _, self.lanes, self.kv_heads, _, self.head_dim = cache.keys.shape
+        end = start + count
+        self.slots = [
+            (keys[:, :, start:end], values[:, :, start:end])
+            for keys, values in zip(cache.keys, cache.values, strict=True)
+        ]
+        self.reach = [
+            (keys[:, :, :end], values[:, :, :end])
+            for keys, values in zip(cache.keys, cache.values, strict=True)
+        ]
         self.mask: Tensor | None = None
         if count > 1:
-            reachable = torch.ones((count, start + count), dtype=torch.bool, device=device)
+            reachable = torch.ones((count, end), dtype=torch.bool, device=cache.keys.device)
             reachable = reachable.tril(start)
             self.mask = _additive(reachable, cache.keys.dtype).repeat(cache.group, 1)
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        keys, values = self.cache.keys[layer], self.cache.values[layer]
-        lanes, kv_heads, _, head_dim = keys.shape
-        end = self.start + self.count
-        shape = (lanes, self.count, kv_heads, head_dim)
-        keys[:, :, self.start : end].copy_(key.reshape(shape).transpose(1, 2))
-        values[:, :, self.start : end].copy_(value.reshape(shape).transpose(1, 2))
-        # [lanes, count, kv, group, dim] -> [lanes, kv, group x count, dim]
-        grouped = query.reshape(lanes, self.count, kv_heads, -1, head_dim).permute(0, 2, 3, 1, 4)
+        slot_keys, slot_values = self.slots[layer]
+        shape = (self.lanes, self.count, self.kv_heads, self.head_dim)
+        slot_keys.copy_(key.reshape(shape).transpose(1, 2))
+        slot_values.copy_(value.reshape(shape).transpose(1, 2))
         mixed = functional.scaled_dot_product_attention(
-            grouped.reshape(lanes, kv_heads, -1, head_dim),
-            keys[:, :, :end],
-            values[:, :, :end],
-            attn_mask=self.mask,
+            self._by_key_head(query), *self.reach[layer], attn_mask=self.mask
         )
-        mixed = mixed.view(lanes, kv_heads, -1, self.count, head_dim).permute(0, 3, 1, 2, 4)
-        return mixed.reshape(lanes * self.count, -1)
+        if self.count == 1:
+            return mixed.reshape(self.lanes, -1)
+        # [lanes, kv, group x count, dim] -> [lanes, count, kv, group, dim]
+        mixed = mixed.view(self.lanes, self.kv_heads, -1, self.count, self.head_dim)
+        return mixed.permute(0, 3, 1, 2, 4).reshape(self.lanes * self.count, -1)
+
+    def _by_key_head(self, query: Tensor) -> Tensor:
+        """[rows, heads, dim] -> [lanes, kv, group x count, dim]."""
+        if self.count == 1:
+            return query.reshape(self.lanes, self.kv_heads, -1, self.head_dim)
+        grouped = query.reshape(self.lanes, self.count, self.kv_heads, -1, self.head_dim)
+        return grouped.permute(0, 2, 3, 1, 4).reshape(self.lanes, self.kv_heads, -1, self.head_dim)
 
 
 def span_for(positions: int, limit: int) -> int:

@@ -155,7 +155,9 @@ class CsmModel(nn.Module):
         rows = torch.stack([hidden, self._depth_embedding(0, codes[0])], dim=1).flatten(0, 1)
         for step in steps:
             position = step.start + step.count - 1
-            turns = self._depth_turns[step.start : position + 1].repeat(lanes, 1, 1)
+            turns = self._depth_turns[step.start : position + 1]
+            if step.count > 1:
+                turns = turns.repeat(lanes, 1, 1)
             rows = self.projection.times(rows)
             rows = self.decoder.apply_to(rows, turns, step)
             rows = rows.view(lanes, step.count, -1)[:, -1]

@@ -164,12 +164,12 @@ class SelfAttention(PackedRows):
 
     def mix(self, rows: Tensor, rotation: Tensor, layer: int, attention: Attention) -> Tensor:
         """``rotation``: see ``rotary_table``, one row per row, or one for all."""
-        heads = self.heads + self.kv_heads
         projected = self.times(rows).view(rows.shape[0], -1, self.head_dim)
-        turned = rotate(projected[:, :heads], rotation)
-        mixed = attention(
-            layer, turned[:, : self.heads], turned[:, self.heads :], projected[:, heads:]
+        turning, value = projected.split_with_sizes(
+            [self.heads + self.kv_heads, self.kv_heads], dim=1
         )
+        query, key = rotate(turning, rotation).split_with_sizes([self.heads, self.kv_heads], dim=1)
+        mixed = attention(layer, query, key, value)
         return self.output_proj.times(mixed)
 
 
