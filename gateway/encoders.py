@@ -15,6 +15,7 @@ PyAV comes with the ``formats`` extra, so it is imported where it is used.
 from __future__ import annotations
 
 import io
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -200,6 +201,8 @@ class _Writer:
         encoding = ENCODINGS[name]
         options = {**COMMON_OPTIONS, **encoding.container_options, **more}
         self._container = av.open(file, "w", format=encoding.container, options=options)
+        # A container of PyAV before 18 that is collected open takes the process with it.
+        weakref.finalize(self, self._container.close)
         stream = self._container.add_stream(
             encoding.codec,
             rate=SAMPLE_RATE,
