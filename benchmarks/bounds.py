@@ -67,7 +67,7 @@ def judge(report: Report) -> tuple[Bound, ...]:
         bound(
             f"overhead: share of a step of {report.overhead.lanes} lanes outside kernels",
             f"under {OUTSIDE_KERNELS:.0%}",
-            f"{share:.1%}",
+            f"{report.overhead.least_outside_share:.1%} to {share:.1%}",
             share < OUTSIDE_KERNELS,
         ),
     )

@@ -21,7 +21,7 @@ from benchmarks.material import material
 from benchmarks.overhead import overhead
 from benchmarks.records import Lanes, Oracle, Report, Spread, Subject
 from benchmarks.rig import SENTENCE, Opened, Rig, open_model
-from benchmarks.timing import Turn, repeated, take_turns
+from benchmarks.timing import Turn, take_turns, warmed
 from gpu_worker.model.checkpoint import load_state
 from gpu_worker.model.layouts import torchtune_shapes
 from shared.governance.artifacts import Artifact
@@ -110,10 +110,11 @@ def _frames(plan: Plan, opened: Opened, rigs: dict[int, Rig], say: Say) -> dict[
     """The compared variants, taking turns: seconds of each frame, and of each read of memory."""
     variants: dict[str, Turn] = {}
     for lanes, rig in rigs.items():
-        variants[f"lanes {lanes}"] = repeated(speaking.frame(rig), FRAMES_PER_TURN)
-        variants[f"codec {lanes}"] = repeated(speaking.codec_frame(opened, lanes), FRAMES_PER_TURN)
+        codec = speaking.codec_frame(opened, lanes)
+        variants[f"lanes {lanes}"] = warmed(speaking.frame(rig), FRAMES_PER_TURN)
+        variants[f"codec {lanes}"] = warmed(codec, FRAMES_PER_TURN)
     variants |= _oracle_turns(opened, say)
-    variants["read"] = repeated(machine.streaming_read(opened.device), 1)
+    variants["read"] = warmed(machine.streaming_read(opened.device), 1)
     for rig in rigs.values():
         rig.fill(rig.lanes)
     take_turns(variants, 1)  # warm-up

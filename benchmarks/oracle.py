@@ -9,7 +9,7 @@ import importlib.util
 import itertools
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
@@ -38,8 +38,8 @@ def is_installed() -> bool:
     return importlib.util.find_spec("transformers") is not None
 
 
-def build_oracle(config: CsmConfig, state: Mapping[str, Tensor], dtype: torch.dtype) -> Any:
-    """``CsmForConditionalGeneration`` with copies of ``state``'s weights (torchtune's names)."""
+def build_oracle(config: CsmConfig, state: dict[str, Tensor], dtype: torch.dtype) -> Any:
+    """``CsmForConditionalGeneration`` with ``state``'s weights (torchtune's names). Empties it."""
     from transformers import CsmConfig as TheirConfig
     from transformers import CsmForConditionalGeneration, logging
     from transformers.modeling_utils import no_init_weights
@@ -57,23 +57,26 @@ def build_oracle(config: CsmConfig, state: Mapping[str, Tensor], dtype: torch.dt
 
 
 @torch.no_grad()
-def fill(oracle: Any, state: Mapping[str, Tensor], config: CsmConfig) -> None:
-    """Write ``state`` into its parameters, through views that have torchtune's names."""
+def fill(oracle: Any, state: dict[str, Tensor], config: CsmConfig) -> None:
+    """Move ``state`` into its parameters, through views that have torchtune's names.
+
+    One by one, so that the weights are hardly ever there twice.
+    """
     parameters = {
         name: tensor for name, tensor in oracle.named_parameters() if "codec_model" not in name
     }
     views = to_torchtune(parameters, config)
-    for name, tensor in state.items():
-        views[name].copy_(tensor)
     for name, model, part in (
         ("backbone", oracle.backbone_model, config.backbone),
         ("decoder", oracle.depth_decoder.model, config.depth),
     ):
         for index, layer in enumerate(model.layers):
             for kind, heads in (("q", part.num_heads), ("k", part.num_kv_heads)):
-                ours = state[f"{name}.layers.{index}.attn.{kind}_proj.weight"]
                 theirs = getattr(layer.self_attn, f"{kind}_proj").weight
-                _split_halves(theirs, heads).copy_(ours.view(heads, -1, 2, ours.shape[1]))
+                ours = f"{name}.layers.{index}.attn.{kind}_proj.weight"
+                views[ours] = _split_halves(theirs, heads)
+    for name in list(state):
+        views[name].copy_(state.pop(name).view(views[name].shape))
 
 
 def _split_halves(weight: Tensor, heads: int) -> Tensor:

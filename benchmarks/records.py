@@ -149,10 +149,15 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Where one frame's time goes, by the profiler. ``kernels`` counts operators in a frame."""
+    """Where one frame's time goes, by the profiler. ``kernels`` counts operators in a frame.
+
+    ``outside_share`` counts the profiler's own cost as outside. ``least_outside_share`` takes the
+    time inside operators from a frame without a profiler: the truth lies between.
+    """
 
     lanes: int
     outside_share: float
+    least_outside_share: float
     kernels: int
     heaviest: tuple[tuple[str, float], ...]
 

@@ -26,6 +26,16 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
+def warmed(work: Callable[[], object], times: int) -> Turn:
+    """As ``repeated``, after one call that does not count: the turn before was another's."""
+
+    def turn() -> list[float]:
+        work()
+        return [timed(work) for _ in range(times)]
+
+    return turn
+
+
 def repeated(work: Callable[[], object], times: int) -> Turn:
     """A turn that times ``work`` by itself, ``times`` times."""
     return lambda: [timed(work) for _ in range(times)]

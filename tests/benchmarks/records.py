@@ -35,7 +35,7 @@ def report(**changes: Any) -> Report:
         prefill=(Prefill("text alone", 17, at(0.1)),),
         first_audio=FirstAudio(4, at(0.5), at(0.55), 420),
         join=Join(8, 500, 16, 16, at(0.64), at(0.3), at(0.95), 1.1),
-        overhead=Overhead(8, 0.04, 3000, (("aten::mm", 0.9),)),
+        overhead=Overhead(8, 0.04, 0.02, 3000, (("aten::mm", 0.9),)),
         loading=Loading(4.0, 400, 1200, 1000, 800, 810, "bfloat16"),
         peak_rss_bytes=9_000_000_000,
         seconds=100.0,
