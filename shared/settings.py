@@ -180,9 +180,7 @@ class WorkerSettings:
             lanes=integer(env, "PSIONIC_CSM_LANES", 4, 1, 512) if lanes else None,
             prefill_chunk=integer(env, "PSIONIC_CSM_PREFILL_CHUNK", 32, 1, 512),
             silence_stop_ms=integer(env, "PSIONIC_CSM_SILENCE_STOP_MS", 2000, 0, 20_000),
-            torch_threads=integer(
-                env, "PSIONIC_CSM_TORCH_THREADS", threads_per_worker(1), 1, 256
-            ),
+            torch_threads=integer(env, "PSIONIC_CSM_TORCH_THREADS", threads_per_worker(1), 1, 256),
             drain_grace_ms=integer(env, "PSIONIC_CSM_DRAIN_GRACE_MS", 25_000, 0, 600_000),
             log_level=_log_level(env),
         )
