@@ -24,14 +24,13 @@ from gpu_worker.prompt import Prompt
 from gpu_worker.sampling import candidates_for, is_greedy
 from gpu_worker.step import FrameStep, Spoken
 from shared.errors import SpeechError
-from shared.messages import CODES_BYTES, ERROR, LENGTH, STOP
+from shared.messages import CODES_BYTES, ERROR, LENGTH, MAX_SEED, STOP
 from shared.wav import CODEBOOKS
 
 QUIET_PEAK: Final = 164
 """A frame is near-silent if no sample is louder: 0.5 % of full scale, -46 dBFS."""
 REPLAYED_PER_TICK: Final = 4
 """Replayed frames between two frames of the others; each costs a backbone pass and a decode."""
-MAX_SEED: Final = (1 << 53) - 1
 
 Emit = Callable[[list[Event]], None]
 
