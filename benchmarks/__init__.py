@@ -1,4 +1,4 @@
-"""How fast the engine is, measured: ``psionic-csm bench engine`` and ``make gpu-check``.
+"""How fast engine and queue are, measured: ``psionic-csm bench`` and ``make gpu-check``.
 
 records      what was measured, frozen
 arithmetic   bytes of a frame, rates, ratios: pure functions
@@ -13,5 +13,6 @@ overhead     the share of a step outside kernels
 load_probe   loading, in a process of its own
 engine       the whole run on one screen
 show, plot   the tables and the picture
+paced        an engine that computes nothing, and ``paced_worker``, the real worker over it
 gpu_check    the checks for a machine with CUDA; ``gpu`` holds them
 """

@@ -20,10 +20,14 @@ PING_WAIT_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class OwnRedis:
-    """A throwaway server: nothing is written to disk, and it goes when the stack goes."""
+    """A throwaway server, which goes when the stack goes.
+
+    Nothing is written to disk, unless ``options`` says so: arguments that overrule ours.
+    """
 
     binary: Path
     port: int
+    options: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
@@ -35,6 +39,7 @@ class OwnRedis:
             *("--bind", LOOPBACK, "--port", str(self.port), "--dir", str(directory)),
             *("--save", "", "--appendonly", "no", "--daemonize", "no"),
             *("--maxmemory-policy", "noeviction", "--loglevel", "warning"),
+            *self.options,
         )
 
 

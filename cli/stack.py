@@ -15,7 +15,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +35,7 @@ from shared.messages import READY
 from shared.settings import (
     GatewaySettings,
     WorkerSettings,
+    on_port,
     read_artifact_dirs,
     read_namespace,
     read_redis_url,
@@ -59,7 +60,9 @@ class StackPlan:
     """What to start. ``port`` 0 takes a free one; ``lanes`` None leaves the number to the worker.
 
     ``private``: nobody else may meet this stack, even on a Redis that others use. It listens on the
-    loopback interface and its namespace is its own, and is removed with it.
+    loopback interface and its namespace is its own, and is removed with it. ``gateways`` beyond the
+    first take free ports. ``worker`` is what runs as a worker: a module and its arguments.
+    ``redis_options``: arguments for a Redis of the stack's own.
     """
 
     artifact: Path
@@ -68,6 +71,9 @@ class StackPlan:
     host: str = LOOPBACK
     port: int = 0
     private: bool = False
+    gateways: int = 1
+    worker: tuple[str, ...] = ("gpu_worker",)
+    redis_options: tuple[str, ...] = ()
 
 
 class Stack:
@@ -88,17 +94,18 @@ class Stack:
         self._supervisor: Supervisor | None = None
         self.namespace = ""
         self.redis_url = ""
-        self.url = ""
+        self.urls: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
         """Starts the processes. Raises :class:`CommandFailed` for what is known to be wrong."""
         grace_s = _checked_drain_s(self._given)
         port = self._take_port()
-        self.url = f"http://{_reachable(self.plan.host)}:{port}"
+        ports = (port, *(redis_server.free_port() for _ in range(1, self.plan.gateways)))
+        self.urls = tuple(f"http://{_reachable(self.plan.host)}:{each}" for each in ports)
         own = self._choose_redis()
         environment = self._environment(port)
         self._directory = Path(tempfile.mkdtemp(prefix="psionic-csm-"))
-        stages = list(self._stages(own, environment, self._directory, grace_s))
+        stages = list(self._stages(own, environment, ports, self._directory, grace_s))
         self._supervisor = Supervisor(stages, self.log)
         self._supervisor.start()
         return self
@@ -117,6 +124,11 @@ class Stack:
             shutil.rmtree(self._directory, ignore_errors=True)
         if self.plan.private and not self.owns_redis:
             redis_server.remove_namespace(self.redis_url, self.namespace)
+
+    @property
+    def url(self) -> str:
+        """Where the first gateway listens."""
+        return self.urls[0]
 
     @property
     def owns_redis(self) -> bool:
@@ -194,7 +206,8 @@ class Stack:
     def _choose_redis(self) -> OwnRedis | None:
         named = read_redis_url(self._given)
         if named is None:
-            own = OwnRedis(redis_server.find_binary(self._given), redis_server.free_port())
+            binary = redis_server.find_binary(self._given)
+            own = OwnRedis(binary, redis_server.free_port(), self.plan.redis_options)
             self.redis_url = own.url
             return own
         why = redis_server.refusal(named)
@@ -225,22 +238,41 @@ class Stack:
         return {**environment, "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
 
     def _stages(
-        self, own: OwnRedis | None, environment: dict[str, str], directory: Path, grace_s: float
+        self,
+        own: OwnRedis | None,
+        environment: dict[str, str],
+        ports: Sequence[int],
+        directory: Path,
+        grace_s: float,
     ) -> Iterator[Stage]:
-        def child(name: str, module: str, stop_wait_s: float = STOP_MARGIN_S) -> ChildSpec:
-            return ChildSpec(name, (sys.executable, "-m", module), environment, stop_wait_s)
-
+        patient_s = grace_s + STOP_MARGIN_S
         if own is not None:
             server = ChildSpec("redis", own.command(directory), environment, STOP_MARGIN_S)
             yield Stage((server,), gate=lambda: redis_server.answers(own.url))
-        yield Stage((child("scheduler", "scheduler"),))
+        yield Stage((_child("scheduler", ("scheduler",), environment, STOP_MARGIN_S),))
         yield Stage(
             tuple(
-                child(f"worker-{number}", "gpu_worker", grace_s + STOP_MARGIN_S)
+                _child(f"worker-{number}", self.plan.worker, environment, patient_s)
                 for number in range(1, self.plan.workers + 1)
             )
         )
-        yield Stage((child("gateway", "gateway", grace_s + STOP_MARGIN_S),))
+        yield Stage(
+            tuple(
+                _child(name, ("gateway",), on_port(environment, port), patient_s)
+                for name, port in zip(gateway_names(len(ports)), ports, strict=True)
+            )
+        )
+
+
+def gateway_names(count: int) -> tuple[str, ...]:
+    """What the supervisor calls them: one is ``gateway``."""
+    return ("gateway", *(f"gateway-{number}" for number in range(2, count + 1)))
+
+
+def _child(
+    name: str, module: Sequence[str], environment: Mapping[str, str], stop_wait_s: float
+) -> ChildSpec:
+    return ChildSpec(name, (sys.executable, "-m", *module), environment, stop_wait_s)
 
 
 def unavailable(refusal: Mapping[str, Any]) -> CommandFailed:

@@ -275,5 +275,10 @@ def stack_environment(
     return {**given, **decided}
 
 
+def on_port(given: Env, port: int) -> dict[str, str]:
+    """``given`` for a gateway that listens on another port."""
+    return {**given, "PSIONIC_CSM_PORT": str(port)}
+
+
 def _log_level(env: Env) -> str:
     return choice(env, "PSIONIC_CSM_LOG_LEVEL", "info", LOG_LEVELS)
