@@ -6,8 +6,9 @@ error, since it may be a secret.
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,12 +18,62 @@ TRUE_WORDS: Final = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS: Final = frozenset({"0", "false", "no", "off", "disabled"})
 
 
+PREFIX: Final = "PSIONIC_CSM_"
+"""Every name that begins so is this service's to know."""
+_LINK: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_.*)?)")
+_LINK_URL: Final = re.compile(r"(tcp|udp|sctp)://.*")
+"""What Kubernetes sets in every pod for each service of its namespace, unless the pod declines."""
+_SCRIPTS: Final = (f"{PREFIX}BENCHMARK_", f"{PREFIX}SMOKE_")
+"""Names of Autopilot's own scripts."""
+
+
 class SettingsError(ValueError):
     """An environment variable with a value that can't be used."""
 
     def __init__(self, name: str, takes: str) -> None:
         super().__init__(f"{name}: takes {takes}")
         self.name = name
+
+
+class UnknownSetting(SettingsError):
+    """An environment variable that looks like a setting and is none."""
+
+    def __init__(self, name: str, nearest: str | None) -> None:
+        meant = f"; did you mean {nearest}?" if nearest else "; docs/operating.md lists them"
+        ValueError.__init__(self, f"{name}: no such setting{meant}")
+        self.name = name
+
+
+class Asked(dict[str, str]):
+    """An empty environment that notes which names are read from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        self.names.add(name)
+        return default
+
+
+def refuse_unknown(env: Env, known: Callable[[], Collection[str]]) -> None:
+    """Raises UnknownSetting for the first name with our prefix that nothing reads."""
+    ours = sorted(name for name in env if name.startswith(PREFIX) and env[name])
+    for name in ours:
+        if name not in known() and not _is_foreign(name, env[name]):
+            raise UnknownSetting(name, _nearest(name, known()))
+
+
+def _is_foreign(name: str, value: str) -> bool:
+    if name.startswith(_SCRIPTS) or _LINK.fullmatch(name):
+        return True
+    return name.endswith("_PORT") and _LINK_URL.fullmatch(value) is not None
+
+
+def _nearest(name: str, known: Collection[str]) -> str | None:
+    tails = sorted(each.removeprefix(PREFIX) for each in known if each.startswith(PREFIX))
+    found = difflib.get_close_matches(name.removeprefix(PREFIX), tails, n=1, cutoff=0.45)
+    return PREFIX + found[0] if found else None
 
 
 def text(env: Env, name: str, default: str) -> str:

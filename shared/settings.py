@@ -1,7 +1,8 @@
 """Every environment variable of the service, read once into frozen settings.
 
-A value that can't be used stops the process at start with the variable's name and what it takes
-(``shared.environment``). Nothing is ignored and nothing falls back in silence.
+A value that can't be used stops the process at start with the variable's name and what it takes,
+and so does a name that begins like ours and is none (``shared.environment``). Nothing is ignored and
+nothing falls back in silence.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from shared.cores import threads_per_worker
 from shared.environment import (
+    Asked,
     Env,
     SettingsError,
     choice,
@@ -22,6 +25,7 @@ from shared.environment import (
     integer,
     key_part,
     label,
+    refuse_unknown,
     secrets,
     text,
 )
@@ -65,6 +69,7 @@ class QueueSettings:
 
     @classmethod
     def from_env(cls, env: Env = os.environ) -> QueueSettings:
+        refuse_unknown(env, known_names)
         tier = read_tier(env)
         lease_ms = integer(env, "PSIONIC_CSM_LEASE_MS", 3000, 500, 60_000)
         return cls(
@@ -196,6 +201,18 @@ class SchedulerSettings:
     @classmethod
     def from_env(cls, env: Env = os.environ) -> SchedulerSettings:
         return cls(queue=QueueSettings.from_env(env), log_level=_log_level(env))
+
+
+@cache
+def known_names() -> frozenset[str]:
+    """Every variable that any process or command reads."""
+    asked = Asked()
+    for settings in (GatewaySettings, WorkerSettings, SchedulerSettings):
+        settings.from_env(asked)
+    read_cache_dir(asked)
+    read_hub_roots(asked)
+    read_caller_key(asked)
+    return frozenset(asked.names)
 
 
 def read_tier(env: Env = os.environ) -> Tier:

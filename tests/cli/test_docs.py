@@ -11,7 +11,13 @@ import pytest
 from gateway.routes import Endpoints, speech_routes
 from gateway.schema import Options, SpeechRequest
 from shared.errors import CODES
-from shared.settings import GatewaySettings, QueueSettings, SchedulerSettings, WorkerSettings
+from shared.settings import (
+    GatewaySettings,
+    QueueSettings,
+    SchedulerSettings,
+    WorkerSettings,
+    known_names,
+)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
@@ -71,6 +77,7 @@ def test_every_setting_is_documented() -> None:
     documented = [quoted(cells[0])[0] for cells in rows(read("operating.md")) if is_setting(cells)]
 
     assert set(documented) == read_by_code
+    assert set(documented) == known_names() - {"HOME", "XDG_CACHE_HOME"}
     assert len(documented) == len(set(documented))
 
 

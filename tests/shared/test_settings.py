@@ -75,6 +75,49 @@ def test_a_bad_value_stops_the_worker_and_is_named(name: str, value: str) -> Non
         WorkerSettings.from_env({name: value})
 
 
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("PSIONIC_CSM_LEASEMS", "PSIONIC_CSM_LEASE_MS"),
+        ("PSIONIC_CSM_LANE", "PSIONIC_CSM_LANES"),
+        ("PSIONIC_CSM_ARTIFACT_DIR", "PSIONIC_CSM_ARTIFACTS"),
+        ("PSIONIC_CSM_GATEWAY_PORT", "PSIONIC_CSM_PORT"),
+        ("PSIONIC_CSM_ZZZZZZ", "docs/operating.md"),
+    ],
+)
+def test_a_name_that_nothing_reads_stops_every_process(name: str, nearest: str) -> None:
+    """A misspelt setting is not ignored: the nearest one is named, and the value never."""
+    for settings in (GatewaySettings, WorkerSettings, SchedulerSettings):
+        with pytest.raises(SettingsError, match=f"^{name}: no such setting.*{nearest}") as caught:
+            settings.from_env({name: "0123456789abcdef-secret"})
+        assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PSIONIC_CSM_GATEWAY_PORT", "tcp://10.0.0.1:8081"),
+        ("PSIONIC_CSM_GATEWAY_PORT_8081_TCP_ADDR", "10.0.0.1"),
+        ("PSIONIC_CSM_GATEWAY_SERVICE_HOST", "10.0.0.1"),
+        ("PSIONIC_CSM_GATEWAY_SERVICE_PORT_HTTP", "8081"),
+        ("PSIONIC_CSM_SMOKE_URL", "http://127.0.0.1:8081"),
+        ("PSIONIC_CSM_QUUX", ""),
+        ("PSIONIC_OTHER", "x"),
+    ],
+)
+def test_names_that_others_set_are_theirs(name: str, value: str) -> None:
+    """What Kubernetes adds for a service, Autopilot's scripts read, or is blank stops nothing."""
+    assert GatewaySettings.from_env({name: value}) == GatewaySettings.from_env({})
+
+
+def test_each_process_may_carry_every_other_s_settings() -> None:
+    """One environment serves a whole deployment: what a gateway reads stops no worker."""
+    env = {"PSIONIC_CSM_LANES": "2", "PSIONIC_CSM_PORT": "1", "PSIONIC_CSM_CACHE": "/c"}
+
+    assert SchedulerSettings.from_env(env).queue == QueueSettings.from_env({})
+    assert WorkerSettings.from_env(env).lanes == 2
+
+
 @pytest.mark.parametrize("tier", [name for name, tier in TIERS.items() if name != "local"])
 def test_only_the_local_tier_runs_open(tier: str) -> None:
     """Above local, a gateway without keys refuses to start."""
