@@ -1,7 +1,7 @@
 """Every environment variable of the service, read once into frozen settings.
 
 A value that can't be used stops the process at start with the variable's name and what it takes,
-and so does a name that begins like ours and is none (``shared.environment``). Nothing is ignored and
+and so does a name that begins like ours and is none (``shared.environment``). Nothing is ignored,
 nothing falls back in silence.
 """
 
