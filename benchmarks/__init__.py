@@ -14,5 +14,6 @@ load_probe   loading, in a process of its own
 engine       the whole run on one screen
 show, plot   the tables and the picture
 paced        an engine that computes nothing, and ``paced_worker``, the real worker over it
+books        whether a running deployment's books balance, read past the product's own code
 gpu_check    the checks for a machine with CUDA; ``gpu`` holds them
 """

@@ -1,4 +1,4 @@
-"""``psionic-csm bench``: the arguments; ``cli/bench.py`` does the work."""
+"""``psionic-csm bench``: the arguments; ``cli/bench*.py`` do the work."""
 
 from __future__ import annotations
 
@@ -55,3 +55,28 @@ def bench_engine(
             plot_file=plot_file,
         )
     )
+
+
+@app.command("check")
+def bench_check(
+    redis_url: Annotated[
+        str | None, typer.Option("--redis-url", help="Default: as the service's processes.")
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", help="Default: as the service's processes.")
+    ] = None,
+    settle_s: Annotated[
+        float,
+        typer.Option(
+            "--settle", min=0, max=600, help="Seconds that a passing difference may last."
+        ),
+    ] = 10.0,
+) -> None:
+    """Prove from outside that a running deployment's books balance; exit code 1 when they don't.
+
+    Every live job in exactly one set, counters equal to what they count, workers' lanes against
+    leases, gateways' callers against listeners. Reads only.
+    """
+    from cli import bench_check as command
+
+    command.run(redis_url, namespace, settle_s)

@@ -169,6 +169,7 @@ class Documents:
             "capacity_lanes": sum(row.lanes for row in rows),
             "estimated_wait_ms": max(row.estimated_wait_ms for row in rows),
             "oldest_wait_ms": max(row.oldest_wait_ms for row in rows),
+            "waiting_callers": sum(each.waiting_callers for each in snapshot.gateways),
             "refused_recently": self._refusals.recent(),
             "artifacts": [
                 {
@@ -180,6 +181,14 @@ class Documents:
                 for row in rows
             ],
             "workers": [_worker(each) for each in snapshot.workers],
+            "gateways": [
+                {
+                    "gateway_id": each.gateway_id,
+                    "waiting_callers": each.waiting_callers,
+                    "heartbeat_age_ms": each.age_ms,
+                }
+                for each in snapshot.gateways
+            ],
         }
 
     async def not_ready_because(self) -> list[str]:

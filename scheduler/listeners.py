@@ -7,6 +7,7 @@ When the last one leaves, or its gateway dies and the membership lapses, the job
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -18,6 +19,7 @@ from scheduler.connections import TROUBLE, refusing_when_away
 from scheduler.events import EventReader, Subscription
 from scheduler.scripts import AsyncScripts
 from shared.errors import SpeechError
+from shared.keys import Keys
 from shared.messages import Event
 
 if TYPE_CHECKING:
@@ -78,6 +80,8 @@ class Listeners:
         results: Results,
         gateway_id: str,
     ) -> None:
+        self._redis = redis
+        self._keys = Keys(settings.namespace)
         self._settings = settings
         self._scripts = AsyncScripts(redis, settings.namespace)
         self._reader = reader
@@ -102,6 +106,9 @@ class Listeners:
             self._task.cancel()
             await asyncio.wait({self._task})
         await asyncio.gather(*(caller.leave() for caller in list(self._callers.values())))
+        with suppress(*TROUBLE):
+            await self._redis.delete(self._keys.gateway(self._gateway_id))
+            await self._redis.zrem(self._keys.gateways, self._gateway_id)
 
     async def join(self, request: AdmitRequest) -> Caller:
         """Pass the door and listen. Raises what :meth:`Admission.admit` raises.
@@ -194,18 +201,24 @@ class Listeners:
 
     async def _renew_for_ever(self) -> None:
         while not self._closing:
-            await asyncio.sleep(self._settings.listener_renew_ms / 1000)
             try:
-                callers = list(self._callers.values())
-                for i in range(0, len(callers), RENEW_BATCH):
-                    await self._renew(callers[i : i + RENEW_BATCH])
+                await self._renew_all()
                 await self._say_unsaid()
             except TROUBLE as error:
                 log.warning("listener_renewal_failed", error=type(error).__name__)
+            await asyncio.sleep(self._settings.listener_renew_ms / 1000)
+
+    async def _renew_all(self) -> None:
+        """Say how many callers wait here, also that none does, and renew them all."""
+        callers = list(self._callers.values())
+        for i in range(0, max(1, len(callers)), RENEW_BATCH):
+            await self._renew(callers[i : i + RENEW_BATCH])
 
     async def _renew(self, callers: list[Caller]) -> None:
         flat = [part for caller in callers for part in (caller.job_id, caller.name)]
-        answers = await self._scripts.call("listen", self._settings.listener_ttl_ms, *flat)
+        answers = await self._scripts.call(
+            "listen", self._settings.listener_ttl_ms, self._gateway_id, len(self._callers), *flat
+        )
         for caller, more_to_come in zip(callers, answers, strict=True):
             if not more_to_come and caller.subscription is not None:
                 caller.subscription.lose()

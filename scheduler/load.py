@@ -38,11 +38,21 @@ class QueueLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayLoad:
+    """One live gateway, as it said ``age_ms`` ago."""
+
+    gateway_id: str
+    age_ms: int
+    waiting_callers: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoadSnapshot:
-    """All queues and live workers at one moment."""
+    """All queues, live workers and live gateways at one moment."""
 
     queues: dict[str, QueueLoad] = field(default_factory=dict)
     workers: tuple[dict[str, Any], ...] = ()
+    gateways: tuple[GatewayLoad, ...] = ()
     memory_share: float = 0.0
 
     def queue(self, name: str) -> QueueLoad:
@@ -78,13 +88,23 @@ class Load:
 
 def parse(reply: list[bytes], memory_share: float = 0.0) -> LoadSnapshot:
     """What the load script says."""
-    split = reply.index(b"")
-    rows = [reply[i : i + 9] for i in range(0, split, 9)]
+    queues, workers, gateways = _sections(reply)
+    rows = [queues[i : i + 9] for i in range(0, len(queues), 9)]
     return LoadSnapshot(
         queues={row[0].decode(): _queue_load(row) for row in rows},
-        workers=tuple(_documents(reply[split + 1 :: 2], reply[split + 2 :: 2])),
+        workers=tuple(_documents(workers[::2], workers[1::2])),
+        gateways=tuple(
+            GatewayLoad(name.decode(), int(age), int(callers))
+            for name, age, callers in zip(*(gateways[i::3] for i in range(3)), strict=True)
+        ),
         memory_share=memory_share,
     )
+
+
+def _sections(reply: list[bytes]) -> tuple[list[bytes], list[bytes], list[bytes]]:
+    first = reply.index(b"")
+    second = reply.index(b"", first + 1)
+    return reply[:first], reply[first + 1 : second], reply[second + 1 :]
 
 
 def _documents(ages: Iterable[bytes], texts: Iterable[bytes]) -> Iterator[dict[str, Any]]:

@@ -20,6 +20,8 @@ jobs, so that two deployments on one Redis don't meet there either.
 | ``ns:cancelled:<principal>:<kind>:<id>`` | string | a cancellation remembered for a while |
 | ``ns:worker:<worker>`` | string | time of its heartbeat and what a worker says of itself |
 | ``ns:workers`` | zset | live workers, scored by expiry |
+| ``ns:gateway:<gateway>`` | string | time of its last renewal and how many callers wait with it |
+| ``ns:gateways`` | zset | live gateways, scored by expiry |
 | ``ns:wake:<gateway>`` | stream | ids of jobs that have news for this gateway |
 | ``ns:retained`` | zset | ``job|bytes`` of kept audio, scored by expiry |
 | ``ns:claim:<execution>`` | string | the job of a claim, in case its reply was lost |
@@ -87,6 +89,13 @@ class Keys:
     @property
     def workers(self) -> str:
         return f"{self.namespace}:workers"
+
+    def gateway(self, gateway_id: str) -> str:
+        return f"{self.namespace}:gateway:{gateway_id}"
+
+    @property
+    def gateways(self) -> str:
+        return f"{self.namespace}:gateways"
 
     def wake(self, gateway_id: str) -> str:
         return f"{self.namespace}:wake:{gateway_id}"

@@ -1,11 +1,15 @@
--- Renew one gateway's memberships. ARGV: ns, listener_ttl, then per caller: job, listener
--- Returns per caller 1, or 0 when nothing more will come: Redis doesn't know the job, or it was
+-- A gateway says that it lives and how many callers wait with it, and renews their memberships.
+-- ARGV: ns, listener_ttl, gateway, callers, then per membership: job, listener
+-- Returns per membership 1, or 0 when nothing more will come: Redis doesn't know the job, or it was
 -- abandoned while this gateway was silent for too long.
-local ttl = tonumber(ARGV[2])
+local ttl, gateway = tonumber(ARGV[2]), ARGV[3]
 local now = now_ms()
 local answers = {}
-redis.call('ZREMRANGEBYSCORE', key('workers'), '-inf', now) -- frees first, see renew
-for i = 3, #ARGV, 2 do
+redis.call('ZREMRANGEBYSCORE', key('gateways'), '-inf', now) -- frees first, see renew
+redis.call('SET', key('gateway', gateway), now .. '|' .. ARGV[4], 'PX', ttl)
+redis.call('ZADD', key('gateways'), now + ttl, gateway)
+redis.call('PEXPIRE', key('gateways'), ttl)
+for i = 5, #ARGV, 2 do
   local id = ARGV[i]
   local job = read_job(id, 'state', 'cancel')
   local live = job.state == 'waiting' or job.state == 'running'

@@ -1,7 +1,8 @@
 -- Live load of every queue. ARGV: ns
 -- Returns per queue: name, waiting, running, lanes, estimated_wait_ms, oldest_wait_ms, service_ms,
 --   admitted, ended; then '' and per live worker: the age of its heartbeat in ms
---   and its document
+--   and its document; then '' and per live gateway: its id, the age of its renewal in ms and how many
+--   callers wait with it
 local now = now_ms()
 local out = {}
 local function add(value) out[#out + 1] = tostring(value) end
@@ -30,10 +31,20 @@ for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key('workers'), now, '+inf')
   local doc = redis.call('GET', key('worker', worker))
   if doc then
     local beat, document = string.match(doc, '^(%d+)|(.*)$')
-    if beat then
+    if beat and document ~= '' then
       add(math.max(0, now - tonumber(beat)))
       add(document)
     end
+  end
+end
+add('')
+for _, gateway in ipairs(redis.call('ZRANGEBYSCORE', key('gateways'), now, '+inf')) do
+  local said = redis.pcall('GET', key('gateway', gateway))
+  local renewed, callers = string.match(type(said) == 'string' and said or '', '^(%d+)|(%d+)$')
+  if renewed then
+    add(gateway)
+    add(math.max(0, now - tonumber(renewed)))
+    add(callers)
   end
 end
 return out

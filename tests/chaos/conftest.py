@@ -17,7 +17,7 @@ import httpx
 import pytest
 import redis
 
-from tests.chaos.checker import Books
+from benchmarks.books import Books
 from tests.conftest import until
 from tests.e2e.stacks import CommandLine, Up, demo_cache
 

@@ -176,9 +176,11 @@ async def test_load_is_true(world: World) -> None:
         "capacity_lanes",
         "estimated_wait_ms",
         "oldest_wait_ms",
+        "waiting_callers",
         "refused_recently",
         "artifacts",
         "workers",
+        "gateways",
     }
     assert load["artifacts"][0]["artifact_id"] == world.artifact.artifact_id
     assert [each["worker_id"] for each in load["workers"]] == ["w1"]

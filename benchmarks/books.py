@@ -1,16 +1,15 @@
-"""Proves from outside that a running deployment's books balance.
-
-    python -m tests.chaos.checker REDIS_URL NAMESPACE
+"""Proves from outside that a running deployment's books balance: ``psionic-csm bench check``.
 
 Reads Redis in one atomic step, through no code of the product's: a rule that the product broke
-everywhere alike would show here. Exit code 0 when everything agrees, else 1 and what doesn't.
+everywhere alike would show here.
 """
 
 from __future__ import annotations
 
 import json
-import sys
+import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ import redis
 
 READ: Final = """
 local ns, out = ARGV[1], {jobs = {}, waiting = {}, running = {}, backlog = {}, stats = {},
-  listeners = {}, workers = {}}
+  listeners = {}, workers = {}, gateways = {}}
 local function flat(list)
   local map = {}
   for i = 1, #list, 2 do map[list[i]] = list[i + 1] end
@@ -42,6 +41,9 @@ end
 for _, k in ipairs(redis.call('KEYS', ns .. ':worker:*')) do
   out.workers[rest(k, 'worker')] = string.match(redis.call('GET', k), '^%d+|(.*)$')
 end
+for _, k in ipairs(redis.call('KEYS', ns .. ':gateway:*')) do
+  out.gateways[rest(k, 'gateway')] = string.match(redis.call('GET', k), '^%d+|(%d+)$')
+end
 return cjson.encode(out)
 """
 
@@ -51,7 +53,8 @@ RUNNING: Final = "running"
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """One moment of one namespace. Sets and counters are by queue."""
+    """One moment of one namespace. Sets and counters are by queue, ``gateways`` says how many
+    callers wait with each."""
 
     jobs: dict[str, dict[str, Any]]
     waiting: dict[str, set[str]]
@@ -60,6 +63,7 @@ class Books:
     stats: dict[str, dict[str, str]]
     listeners: dict[str, set[str]]
     workers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    gateways: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def read(cls, client: redis.Redis, namespace: str) -> Books:
@@ -75,6 +79,7 @@ class Books:
             stats={queue: dict(values) for queue, values in seen["stats"].items()},
             listeners={job: set(names) for job, names in dict(seen["listeners"]).items()},
             workers={name: json.loads(text) for name, text in dict(seen["workers"]).items()},
+            gateways={name: int(count) for name, count in dict(seen["gateways"]).items()},
         )
 
     @property
@@ -99,18 +104,48 @@ class Books:
             ),
         ]
 
-    def unsettled(self, *, waiters: int | None = None) -> list[str]:
-        """What has to agree once nothing changes any more: lanes, and callers that wait."""
-        held = Counter(said["worker"] for said in self.jobs.values() if said["state"] == RUNNING)
-        lanes = [
-            f"{name} says {said['in_flight']} in flight and holds {held[name]} leases"
-            for name, said in self.workers.items()
-            if said["in_flight"] != held[name]
-        ]
-        orphans = [f"{job} has no listener" for job in self.live if not self.listeners.get(job)]
+    def unsettled(self, *, waiters: int | None = None) -> dict[str, str]:
+        """What has to agree once nothing changes any more: lanes, and callers that wait.
+
+        By what it is that differs, so that a difference can be known again at a later look.
+        Workers and gateways speak for themselves every now and then, so some differ for a moment.
+        """
+        found = dict([*self._lanes(), *self._callers()])
         heard = sum(len(self.listeners.get(job, ())) for job in self.live)
-        callers = [] if waiters in (None, heard) else [f"{heard} listeners for {waiters} callers"]
-        return [*lanes, *orphans, *callers]
+        if waiters not in (None, heard):
+            found["callers"] = f"{heard} listeners for {waiters} callers"
+        return found
+
+    def _lanes(self) -> Iterator[tuple[str, str]]:
+        held = Counter(said["worker"] for said in self.jobs.values() if said["state"] == RUNNING)
+        for name in sorted(self.workers.keys() | held.keys(), key=str):
+            if name not in self.workers:
+                yield f"{name} gone", f"{name} is gone and holds {held[name]} leases"
+            elif (says := int(self.workers[name]["in_flight"])) != held[name]:
+                yield (
+                    f"{name} {'idle' if says < held[name] else 'busy'}",
+                    f"{name} says {says} in flight and holds {held[name]} leases",
+                )
+
+    def _callers(self) -> Iterator[tuple[str, str]]:
+        heard: Counter[str] = Counter()
+        for job, names in self.listeners.items():
+            known = (name.partition("|")[0] for name in names)
+            heard.update(
+                gateway for gateway in known if gateway in self.gateways or job in self.live
+            )
+        for gateway in sorted(self.gateways.keys() | heard.keys()):
+            count = self.gateways.get(gateway)
+            if count is None:
+                yield f"{gateway} gone", f"{gateway} is gone and has {heard[gateway]} listeners"
+            elif count != heard[gateway]:
+                yield (
+                    f"{gateway} {'unheard' if count > heard[gateway] else 'overheard'}",
+                    f"{count} callers wait with {gateway}, which has {heard[gateway]} listeners",
+                )
+        for job in sorted(self.live):
+            if not self.listeners.get(job):
+                yield f"{job} unheard", f"{job} has no listener"
 
     def _misplaced(self, state: str, sets: dict[str, set[str]]) -> list[str]:
         belong = {(said["queue"], job) for job, said in self.jobs.items() if said["state"] == state}
@@ -136,17 +171,36 @@ class Books:
         return faults
 
 
-def main(url: str, namespace: str) -> int:
-    with redis.Redis.from_url(url) as client:
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found: ``faults`` at some moment, ``differences`` at every moment."""
+
+    books: Books
+    looks: int
+    faults: list[str]
+    differences: list[str]
+
+    @property
+    def balanced(self) -> bool:
+        return not self.faults and not self.differences
+
+
+LOOK_EVERY_S: Final = 0.25
+
+
+def check(client: redis.Redis, namespace: str, settle_s: float) -> Verdict:
+    """Look until nothing differs, at most for ``settle_s``.
+
+    A fault counts whenever it is seen. A difference between what processes say and what the books
+    say counts if every look shows it, which under a steady load none does.
+    """
+    until = time.monotonic() + settle_s
+    books = Books.read(client, namespace)
+    faults, lasting, looks = books.faults(), books.unsettled(), 1
+    while lasting and not faults and time.monotonic() < until:
+        time.sleep(LOOK_EVERY_S)
         books = Books.read(client, namespace)
-    faults = books.faults()
-    sys.stdout.write(
-        f"{sum(map(len, books.waiting.values()))} waiting, "
-        f"{sum(map(len, books.running.values()))} running, {len(books.workers)} workers\n"
-    )
-    sys.stdout.writelines(f"{fault}\n" for fault in [*faults, *books.unsettled()])
-    return 1 if faults else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3]))
+        faults, looks = books.faults(), looks + 1
+        now = books.unsettled()
+        lasting = {what: now[what] for what in lasting if what in now}
+    return Verdict(books, looks, faults, list(lasting.values()))

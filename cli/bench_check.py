@@ -1,0 +1,37 @@
+"""``psionic-csm bench check``: whether a running deployment's books balance."""
+
+from __future__ import annotations
+
+import sys
+
+from redis.exceptions import RedisError
+
+from benchmarks.books import check
+from cli.exits import NOT_STARTED, REFUSED, CommandFailed
+from scheduler.connections import connect
+from shared.settings import QueueSettings
+
+
+def run(redis_url: str | None, namespace: str | None, settle_s: float) -> None:
+    """Print what was found. Raises :class:`CommandFailed` for any fault, and without a Redis."""
+    settings = QueueSettings.from_env()
+    client = connect(redis_url or settings.redis_url, timeout_s=10)
+    try:
+        verdict = check(client, namespace or settings.namespace, settle_s)
+    except RedisError as error:
+        raise CommandFailed(NOT_STARTED, f"can't read the books: {type(error).__name__}") from error
+    finally:
+        client.close()
+    books = verdict.books
+    sys.stdout.write(
+        f"{sum(map(len, books.waiting.values()))} waiting, "
+        f"{sum(map(len, books.running.values()))} running, {len(books.workers)} workers, "
+        f"{sum(books.gateways.values())} callers with {len(books.gateways)} gateways, "
+        f"{verdict.looks} looks\n"
+    )
+    if not verdict.balanced:
+        raise CommandFailed(
+            REFUSED,
+            "the books don't balance",
+            details=(*verdict.faults, *verdict.differences),
+        )
