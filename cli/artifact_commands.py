@@ -10,6 +10,8 @@ import typer
 from cli.exits import CommandFailed
 from shared.settings import read_cache_dir
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]
+
 app = typer.Typer(help="Artifacts on this machine.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -18,17 +20,20 @@ def build_demo(
     directory: Annotated[
         Path | None, typer.Option("--directory", help="Default: in the user's cache.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Build the demo artifact, small and seeded. Nothing is done if it is there whole."""
     from cli import artifacts, show
     from shared.governance.locations import demo_artifact_dir
 
     artifact = artifacts.build_here(directory or demo_artifact_dir(read_cache_dir()))
-    show.facts([("artifact", artifact.artifact_id), ("directory", str(artifact.directory))])
+    show.facts_or_json(
+        {"artifact": artifact.artifact_id, "directory": str(artifact.directory)}, as_json
+    )
 
 
 @app.command("list")
-def list_artifacts() -> None:
+def list_artifacts(as_json: AsJson = False) -> None:
     """List the artifacts that this machine is configured with or has built."""
     from cli import artifacts, show
 
@@ -38,22 +43,25 @@ def list_artifacts() -> None:
             rows.append((artifacts.open_artifact(directory).artifact_id, directory, None))
         except CommandFailed as failed:
             rows.append((failed.code, directory, failed.message))
-    show.table(("artifact", "directory", "fault"), rows)
+    show.table_or_json(("artifact", "directory", "fault"), rows, as_json)
 
 
 @app.command("verify")
 def verify_artifact(
     directory: Annotated[Path, typer.Argument(help="The artifact's directory, or csm-1b.")],
+    as_json: AsJson = False,
 ) -> None:
     """Hash every file of an artifact and compare with its manifest."""
     from cli import artifacts, show
 
     artifact = artifacts.open_artifact(directory)
     files = list(artifacts.verify(artifact))
-    show.facts([("artifact", artifact.artifact_id)])
-    show.table(
+    if not as_json:
+        show.facts([("artifact", artifact.artifact_id)])
+    show.table_or_json(
         ("file", "role", "bytes", "state", "found"),
         [(each.name, each.role, each.size, each.fault or "as stated", each.path) for each in files],
+        as_json,
     )
     faults = [each for each in files if each.fault]
     if faults:
@@ -65,16 +73,16 @@ def quantize_artifact(
     source: Annotated[Path, typer.Argument(help="The artifact's directory, or csm-1b.")],
     target: Annotated[Path, typer.Argument(help="Where the new one goes; must not exist.")],
     bits: Annotated[int, typer.Option("--bits", help="Bits of a weight: 8.")] = 8,
+    as_json: AsJson = False,
 ) -> None:
     """Make an artifact with int8 weights from another. It has an id and codes of its own."""
     from cli import artifacts, show
 
     artifact = artifacts.quantize_here(source, target, bits)
-    show.facts(
-        [
-            ("artifact", artifact.artifact_id),
-            ("parent", artifact.manifest.parent_artifact_id),
-            ("quantization", artifact.manifest.quantization),
-            ("directory", str(artifact.directory)),
-        ]
-    )
+    facts = {
+        "artifact": artifact.artifact_id,
+        "parent": artifact.manifest.parent_artifact_id,
+        "quantization": artifact.manifest.quantization,
+        "directory": str(artifact.directory),
+    }
+    show.facts_or_json(facts, as_json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cli import remedies
 from cli.exits import NOT_GENUINE, NOT_STARTED, USAGE, CommandFailed
 from shared.digests import file_sha256
 from shared.errors import SpeechError
@@ -43,7 +45,7 @@ def chosen_or_demo(
 ) -> Path:
     """The artifact to serve: the one named, else the environment's first, else the demo.
 
-    The demo is built if this version of its recipe has not built it yet. Raises
+    The demo is built if it is not there whole, as this version of its recipe builds it. Raises
     :class:`CommandFailed` for a directory that holds no artifact.
     """
     configured = read_artifact_dirs(environment)
@@ -52,7 +54,9 @@ def chosen_or_demo(
         return open_artifact(directory).directory
     demo = demo_artifact_dir(read_cache_dir(environment))
     if not _built_by(demo, recipe_digest()):
-        notify("building the demo artifact (once)")
+        notify(
+            "building the demo artifact again" if demo.exists() else "building the demo artifact"
+        )
         build_in_subprocess(demo, environment)
     return demo
 
@@ -65,7 +69,10 @@ def open_artifact(directory: Path) -> Artifact:
         return load_artifact(directory.absolute())
     except SpeechError as error:
         raise CommandFailed(
-            NOT_STARTED, f"{directory}: {error.message}", code=error.code
+            NOT_STARTED,
+            f"{directory}: {error.message}",
+            code=error.code,
+            hint=remedies.of_worker(error.code, str(directory)),
         ) from error
 
 
@@ -79,9 +86,19 @@ def build_here(directory: Path) -> Artifact:
         ) from error
     try:
         artifact = build_demo(directory)
+        _stamp(directory).write_text(recipe_digest(), encoding="ascii")
+    except FileExistsError as error:
+        raise CommandFailed(
+            NOT_STARTED,
+            f"can't build the demo artifact: {error}",
+            hint=f"if it is only a damaged one: rm -r {shlex.quote(str(directory))}",
+        ) from error
     except OSError as error:
-        raise CommandFailed(NOT_STARTED, f"can't build the demo artifact: {error}") from error
-    _stamp(directory).write_text(recipe_digest(), encoding="ascii")
+        raise CommandFailed(
+            NOT_STARTED,
+            f"can't build the demo artifact: {error}",
+            hint="PSIONIC_CSM_CACHE names another place for it",
+        ) from error
     return artifact
 
 
@@ -187,9 +204,11 @@ def not_genuine(artifact: Artifact, faults: list[Verified]) -> CommandFailed:
 
 
 def _built_by(directory: Path, recipe: str) -> bool:
+    """Whether this recipe built the demo there, and every file still is what it was."""
     try:
-        load_artifact(directory)
-        return _stamp(directory).read_text(encoding="ascii") == recipe
+        files = load_artifact(directory).manifest.files
+        whole = all(file_sha256(directory / name) == entry.sha256 for name, entry in files.items())
+        return whole and _stamp(directory).read_text(encoding="ascii") == recipe
     except (SpeechError, OSError, ValueError):
         return False
 

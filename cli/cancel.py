@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
-
 from cli import show
 from cli.client import GatewayClient
 
@@ -20,7 +17,7 @@ def run(
     with GatewayClient(url, api_key=api_key) as client:
         report = client.cancel(request_id=request_id, cancellation_id=cancellation_id)
     if as_json:
-        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+        show.document(report)
         return
     for hit in report["hits"]:
         show.facts([(str(hit["request_id"]), str(hit["was"]))])

@@ -5,14 +5,18 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
+from cli import remedies
 from cli.exits import NOT_GENUINE, REFUSED, UNREACHABLE, USAGE, CommandFailed
 from shared.environment import SettingsError
 from shared.settings import read_caller_key
@@ -35,13 +39,21 @@ class GatewayClient:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = _checked(url)
-        self._http = httpx.Client(
-            base_url=self.url,
-            headers={"authorization": f"Bearer {api_key}"} if api_key else {},
-            timeout=httpx.Timeout(READ_S, connect=CONNECT_S),
-            trust_env=not _is_loopback(self.url),  # no proxy between a machine and itself
-            transport=transport,
-        )
+        headers = {"authorization": f"Bearer {_checked_key(api_key)}"} if api_key else {}
+        try:
+            self._http = httpx.Client(
+                base_url=self.url,
+                headers=headers,
+                timeout=httpx.Timeout(READ_S, connect=CONNECT_S),
+                trust_env=not _is_loopback(self.url),  # no proxy between a machine and itself
+                transport=transport,
+            )
+        except (ValueError, ImportError, OSError, httpx.InvalidURL) as error:
+            raise CommandFailed(
+                USAGE,
+                f"the environment's proxy or certificates can't be used: {error}",
+                hint="look at HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR",
+            ) from error
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +80,7 @@ class GatewayClient:
         """Whether it would serve now. False also while nothing answers."""
         try:
             return self._http.get("/health/ready", timeout=2.0).status_code == 200
-        except httpx.TransportError:
+        except httpx.RequestError:
             return False
 
     def cancel(
@@ -77,7 +89,7 @@ class GatewayClient:
         ids = {"request_id": request_id, "cancellation_id": cancellation_id}
         body = {name: value for name, value in ids.items() if value is not None}
         with self._reaching():
-            reply = self._http.post("/psionic/csm/cancellations", json=body)
+            reply = self._http.post("/psionic/csm/cancellations", **_json_body(body))
         return self._json(reply)
 
     def result(self, request_id: str) -> dict[str, Any]:
@@ -86,7 +98,7 @@ class GatewayClient:
     def speak(self, body: Mapping[str, Any]) -> tuple[bytes, Mapping[str, str]]:
         """The WAV file and the response's headers (their names in lower case)."""
         with self._reaching():
-            reply = self._http.post(SPEECH, json=dict(body))
+            reply = self._http.post(SPEECH, **_json_body(body))
             if not reply.is_success:
                 raise refused(reply)
             return reply.content, {name.lower(): value for name, value in reply.headers.items()}
@@ -94,7 +106,7 @@ class GatewayClient:
     def stream(self, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The events of a JSONL stream, up to and with its terminal or error event."""
         whole = {**body, "stream": True, "stream_format": "jsonl_base64"}
-        with self._reaching(), self._http.stream("POST", SPEECH, json=whole) as reply:
+        with self._reaching(), self._http.stream("POST", SPEECH, **_json_body(whole)) as reply:
             if not reply.is_success:
                 reply.read()
                 raise refused(reply)
@@ -129,13 +141,19 @@ class GatewayClient:
             yield
         except httpx.TimeoutException as error:
             raise CommandFailed(UNREACHABLE, f"{self.url} did not answer in time") from error
-        except httpx.TransportError as error:
-            why = str(error) or type(error).__name__
-            raise CommandFailed(
-                UNREACHABLE,
-                f"can't reach a gateway at {self.url} ({why})",
-                hint="start one with: psionic-csm up, or name another with --url",
-            ) from error
+        except httpx.RequestError as error:
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: httpx.RequestError) -> CommandFailed:
+        why = str(error) or type(error).__name__
+        proxy = _proxy_for(self.url)
+        if _is_about_tls(error):
+            hint = "a gateway without TLS is at http://; SSL_CERT_FILE names another authority"
+        elif proxy:
+            hint = f"{proxy} sets a proxy: NO_PROXY={urlsplit(self.url).hostname} goes round it"
+        else:
+            hint = "start one with: psionic-csm up, or name another with --url"
+        return CommandFailed(UNREACHABLE, f"can't reach a gateway at {self.url} ({why})", hint=hint)
 
 
 def refused(reply: httpx.Response) -> CommandFailed:
@@ -164,14 +182,15 @@ def failure(
         details.append(f"parameter {error['param']}")
     if error.get("request_id"):
         details.append(f"request id {error['request_id']}")
+    hints = []
     after = (wait or {}).get("retry-after")
     if error.get("retryable"):
-        hint = f"try again in {after} s" if after else "the same request may work later"
-    else:
-        hint = None
-    if code == "unauthorized":
-        hint = "give the key with --api-key or PSIONIC_CSM_API_KEY"
-    return CommandFailed(REFUSED, message, code=code, details=tuple(details), hint=hint)
+        hints.append(f"try again in {after} s" if after else "the same request may work later")
+    if remedy := remedies.of_caller(code):
+        hints.append(remedy)
+    return CommandFailed(
+        REFUSED, message, code=code, details=tuple(details), hint="; ".join(hints) or None
+    )
 
 
 def api_key_from(environment: Mapping[str, str] = os.environ) -> str | None:
@@ -180,6 +199,11 @@ def api_key_from(environment: Mapping[str, str] = os.environ) -> str | None:
         return read_caller_key(environment)
     except SettingsError:
         return None
+
+
+def _json_body(body: Mapping[str, Any]) -> dict[str, Any]:
+    """In ASCII, so that whatever a terminal sends is the gateway's to judge."""
+    return {"content": json.dumps(body), "headers": {"content-type": "application/json"}}
 
 
 def _event(line: str) -> dict[str, Any]:
@@ -203,6 +227,29 @@ def _checked(url: str) -> str:
             USAGE, f"not a gateway's URL: {url}", hint="such as http://127.0.0.1:8081"
         )
     return parts.geturl().rstrip("/")
+
+
+def _checked_key(key: str) -> str:
+    if not re.fullmatch(r"[\x21-\x7e]+", key):
+        raise CommandFailed(USAGE, "the API key has characters that no key has")
+    return key
+
+
+def _is_about_tls(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _proxy_for(url: str) -> str | None:
+    """The variable that puts a proxy before this address, if there is one."""
+    parts = urlsplit(url)
+    if _is_loopback(url) or proxy_bypass(parts.hostname or ""):
+        return None
+    found = next((name for name in (parts.scheme, "all") if name in getproxies()), None)
+    return f"{found.upper()}_PROXY" if found else None
 
 
 def _is_loopback(url: str) -> bool:

@@ -1,17 +1,18 @@
 """How commands end: exit codes, and the one exception that carries a message for people.
 
-0    done
+0    done; for ``up``: stopped by Ctrl-C or SIGTERM
 1    the service refused or failed the request (its code is printed)
 2    wrong usage
 3    the gateway can't be reached
-4    the stack could not be started, or its workers can't serve
+4    this machine stands in the way: the stack can't start or its workers can't serve, a setting or
+     an artifact can't be used, a file can't be read or written
 5    what came back is not what its digests and counts say
-128+n  ended by signal n (130: Ctrl-C)
+128+n  ended by signal n (130: Ctrl-C, 143: SIGTERM, 141: the reader of the output is gone)
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Self
 
 OK: Final = 0
 REFUSED: Final = 1
@@ -40,6 +41,13 @@ class CommandFailed(Exception):
         self.code = code
         self.details = details
         self.hint = hint
+
+    @classmethod
+    def by(cls, error: OSError) -> Self:
+        """What this machine refused, and for which file if it is known."""
+        why = error.strerror or str(error) or type(error).__name__
+        place = f"{error.filename}: " if error.filename is not None else ""
+        return cls(NOT_STARTED, f"{place}{why}")
 
     @property
     def lines(self) -> list[str]:

@@ -66,8 +66,8 @@ class LogStream:
         try:
             out.write(text)
             out.flush()
-        except (BrokenPipeError, ValueError):
-            self._out = None  # whoever read the stream is gone; the processes go on
+        except (OSError, ValueError):
+            self._out = None  # gone or full; the processes go on
 
 
 def readable(line: str) -> str:

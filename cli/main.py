@@ -1,245 +1,61 @@
-"""The ``psionic-csm`` command: arguments here, the work in modules that are imported when needed.
+"""The ``psionic-csm`` command: its way in and its way out.
 
+What a command needs is imported once the signals are in hand: Ctrl-C is quiet at any moment.
 Exit codes: see ``cli/exits.py``.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
-from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import typer
-
-from cli import artifact_commands, bench_commands
-from cli.exits import BY_SIGNAL, NOT_STARTED, OK, USAGE, CommandFailed
-from cli.signals import Interrupted, Signals
-from shared.environment import SettingsError
-from shared.settings import DEFAULT_HOST, DEFAULT_PORT, GatewaySettings, QueueSettings
-
-DEFAULT_URL: Final = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
-
-app = typer.Typer(
-    name="psionic-csm",
-    help="Text in, speech out: runs Psionic CSM Speech on this machine, or talks to a gateway.",
-    epilog=(
-        "Exit codes: 0 done, 1 refused or failed by the service, 2 wrong usage, 3 gateway not "
-        "reached, 4 stack not started, 5 audio not what its digests say, 130 Ctrl-C."
-    ),
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.add_typer(artifact_commands.app, name="artifacts")
-app.add_typer(bench_commands.app, name="bench")
-
-Url = Annotated[str, typer.Option("--url", help="The gateway.", show_default=True)]
-ApiKey = Annotated[
-    str | None,
-    typer.Option("--api-key", help="Bearer key; default: PSIONIC_CSM_API_KEY.", show_default=False),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-ArtifactDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--artifact", help="Artifact directory, or csm-1b; default: the demo, built when missing."
-    ),
-]
-
-
-@app.command()
-def up(
-    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="GPU workers.")] = 1,
-    lanes: Annotated[
-        int | None,
-        typer.Option("--lanes", min=1, max=512, help="Requests at a time in one worker."),
-    ] = None,
-    host: Annotated[str, typer.Option("--host", help="Where the gateway listens.")] = "",
-    port: Annotated[
-        int | None,
-        typer.Option("--port", min=0, max=65535, help="Default 8081; 0 takes a free one."),
-    ] = None,
-    artifact: ArtifactDir = None,
-    api_key: ApiKey = None,
-) -> None:
-    """Run a whole stack in the foreground: Redis, scheduler, workers, gateway. Ctrl-C stops it."""
-    from cli import up as command
-
-    settings = _gateway_settings()
-    command.run(
-        workers=workers,
-        lanes=lanes,
-        host=host or settings.host,
-        port=settings.port if port is None else port,
-        artifact=artifact,
-        api_key=_key(api_key),
-    )
-
-
-@app.command()
-def speak(
-    text: Annotated[str, typer.Argument(help="What to say; - reads it from standard input.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The WAV file to write.")] = Path(
-        "speech.wav"
-    ),
-    url: Annotated[
-        str | None,
-        typer.Option("--url", help="A running gateway; without it a whole stack is started."),
-    ] = None,
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Take the audio as it is made, with progress.")
-    ] = False,
-    voice: Annotated[str | None, typer.Option("--voice", help="Voice profile id.")] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="The same seed, the same audio.")
-    ] = None,
-    temperature: Annotated[float | None, typer.Option("--temperature")] = None,
-    top_k: Annotated[int | None, typer.Option("--top-k")] = None,
-    length_ms: Annotated[
-        int | None, typer.Option("--max-length-ms", help="Longest audio; default: by the text.")
-    ] = None,
-    timeout_ms: Annotated[
-        int | None, typer.Option("--timeout-ms", help="Give up after so long.")
-    ] = None,
-    request_id: Annotated[
-        str | None, typer.Option("--request-id", help="Idempotency key; default: a new one.")
-    ] = None,
-    artifact: ArtifactDir = None,
-    lanes: Annotated[
-        int | None, typer.Option("--lanes", min=1, max=512, help="Lanes of the stack's worker.")
-    ] = None,
-    api_key: ApiKey = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the stack's log on standard error.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Speak one text into a WAV file and check it against its digests."""
-    from cli import speak as command
-
-    if url is not None and (artifact is not None or lanes is not None):
-        raise CommandFailed(USAGE, "--artifact and --lanes are for a stack of its own, not --url")
-    command.run(
-        command.Wish(
-            text=_standard_input() if text == "-" else text,
-            output=output,
-            url=url,
-            api_key=_key(api_key),
-            stream=stream,
-            voice=voice,
-            seed=seed,
-            temperature=temperature,
-            top_k=top_k,
-            length_ms=length_ms,
-            timeout_ms=timeout_ms,
-            request_id=request_id,
-            artifact=artifact,
-            lanes=lanes,
-            verbose=verbose,
-            as_json=as_json,
-        )
-    )
-
-
-@app.command()
-def status(url: Url = DEFAULT_URL, api_key: ApiKey = None, as_json: AsJson = False) -> None:
-    """Show queue depth, what is in flight, waits and workers of a gateway."""
-    from cli import status as command
-
-    command.run(url, api_key=_key(api_key), as_json=as_json)
-
-
-@app.command()
-def voices(url: Url = DEFAULT_URL, api_key: ApiKey = None, as_json: AsJson = False) -> None:
-    """List the governed voice profiles of a gateway."""
-    from cli import status as command
-
-    command.voices(url, api_key=_key(api_key), as_json=as_json)
-
-
-@app.command()
-def cancel(
-    request_id: Annotated[str | None, typer.Option("--request-id")] = None,
-    cancellation_id: Annotated[
-        str | None, typer.Option("--cancellation-id", help="A voice turn: all its requests.")
-    ] = None,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
-    as_json: AsJson = False,
-) -> None:
-    """Cancel a request, or a whole voice turn, also before it arrives."""
-    from cli import cancel as command
-
-    if (request_id is None) == (cancellation_id is None):
-        raise CommandFailed(USAGE, "give one of --request-id and --cancellation-id")
-    command.run(
-        url,
-        request_id=request_id,
-        cancellation_id=cancellation_id,
-        api_key=_key(api_key),
-        as_json=as_json,
-    )
-
-
-@app.command()
-def smoke(url: Url = DEFAULT_URL, api_key: ApiKey = None) -> None:
-    """Check a running gateway's main promises with a few short requests."""
-    from cli import smoke as command
-
-    command.run(url, api_key=_key(api_key))
-
-
-@app.command("worker-alive", hidden=True)
-def worker_alive() -> None:
-    """Succeed if a worker of this host has a heartbeat: a probe for containers."""
-    from cli import alive
-
-    try:
-        queue = QueueSettings.from_env()
-    except SettingsError as error:
-        raise CommandFailed(NOT_STARTED, str(error)) from error
-    alive.run(queue)
+if TYPE_CHECKING:
+    from cli.exits import CommandFailed
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command and exit with its code."""
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until run() watches the signals
+    code = run(sys.argv[1:] if arguments is None else arguments)
+    from cli import streams
+
+    streams.settle()
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
     """Run a command; every failure becomes a message on standard error and an exit code."""
-    command = typer.main.get_command(app)
+    from cli.commands import command
+    from cli.exits import BY_SIGNAL, NOT_STARTED, OK, CommandFailed
+    from cli.signals import Interrupted, Signals
+    from cli.streams import OutputGone
+    from shared.environment import SettingsError
+
     try:
         with Signals() as signals, signals.raising():
-            command.main(arguments, prog_name="psionic-csm")
+            command().main(arguments, prog_name="psionic-csm")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else OK
     except CommandFailed as failed:
-        from cli import show
-
-        show.failed(failed)
-        return failed.exit_code
+        return _told(failed)
+    except SettingsError as error:
+        return _told(CommandFailed(NOT_STARTED, str(error)))
+    except OutputGone:
+        return BY_SIGNAL + signal.SIGPIPE
+    except OSError as error:
+        return _told(CommandFailed.by(error))
     except Interrupted as interrupted:
+        sys.stderr.write(f"{interrupted.note}\n")
         return BY_SIGNAL + interrupted.signum
     return OK
 
 
-def _key(given: str | None) -> str | None:
-    from cli.client import api_key_from
+def _told(failed: CommandFailed) -> int:
+    from cli import show
 
-    return given or api_key_from()
-
-
-def _gateway_settings() -> GatewaySettings:
-    try:
-        return GatewaySettings.from_env()
-    except SettingsError as error:
-        raise CommandFailed(NOT_STARTED, str(error)) from error
-
-
-def _standard_input() -> str:
-    return sys.stdin.read().rstrip("\n")
+    show.failed(failed)
+    return failed.exit_code
 
 
 if __name__ == "__main__":

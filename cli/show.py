@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cli import streams
 from cli.exits import CommandFailed
 
 
+class Answer(Console):
+    """Standard output, for what a command was asked for. See ``streams.answering``."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        with streams.answering():
+            super().print(*objects, **options)
+
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError
+
+
 def out() -> Console:
-    return Console(highlight=False, soft_wrap=True)
+    return Answer(highlight=False, soft_wrap=True)
 
 
 def err() -> Console:
@@ -25,18 +38,42 @@ def err() -> Console:
 def failed(failure: CommandFailed) -> None:
     console = err()
     head, *rest = failure.lines
-    console.print(Text(head, style="bold red"))
-    for line in rest:
-        console.print(Text(line))
+    with suppress(OSError):  # nobody is left who could be told
+        console.print(Text(head, style="bold red"))
+        for line in rest:
+            console.print(Text(line))
 
 
-def facts(rows: Sequence[tuple[str, str | None]], console: Console | None = None) -> None:
+def document(value: Any, console: Console | None = None) -> None:
+    """A JSON document, the same whatever reads it."""
+    (console or out()).print(Text(json.dumps(value, indent=2)))
+
+
+def facts(
+    rows: Sequence[tuple[str, str | None]], console: Console | None = None, *, width: int = 0
+) -> None:
     """Labels and values, one pair a line; a value of None is left out."""
     shown = [(label, value) for label, value in rows if value is not None]
-    width = max(len(label) for label, _ in shown)
+    width = max(width, *(len(label) for label, _ in shown))
     for label, value in shown:
         line = Text.assemble((label.ljust(width + 2), "dim"), value)
         (console or out()).print(line)
+
+
+def facts_or_json(values: Mapping[str, str | None], as_json: bool) -> None:
+    if as_json:
+        document(dict(values))
+    else:
+        facts(list(values.items()))
+
+
+def table_or_json(columns: Sequence[str], rows: Sequence[Sequence[Any]], as_json: bool) -> None:
+    """The rows as a table, or as JSON objects with the columns for keys."""
+    if as_json:
+        plain = [[str(cell) if isinstance(cell, Path) else cell for cell in row] for row in rows]
+        document([dict(zip(columns, row, strict=True)) for row in plain])
+    else:
+        table(columns, rows)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -90,7 +127,3 @@ def activity() -> Iterator[Activity]:
         yield line
     finally:
         line.stop()
-
-
-def is_terminal() -> bool:
-    return sys.stdout.isatty()

@@ -16,11 +16,12 @@ WATCHED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
-    """A signal asked the command to end."""
+    """A signal asked the command to end. ``note`` is what is said of it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
         self.signum = signum
+        self.note = "interrupted"
 
 
 class Signals:

@@ -16,25 +16,46 @@ SEED: Final = 7
 LENGTH_MS: Final = 800
 
 
-def run(url: str, *, api_key: str | None) -> None:
-    """Prints a line per check. Raises :class:`CommandFailed` at the first that fails."""
-    with GatewayClient(url, api_key=api_key) as client:
-        _step("serves", lambda: _ready(client))
-        one = _step("speaks in one piece", lambda: _one_shot(client))
-        streamed = _step("speaks in a stream", lambda: _streamed(client))
-        _step("the same seed gives the same audio", lambda: _same(one, streamed))
-        _step("refuses a blank text with its code", lambda: _refuses(client))
-        _step("takes a cancel for what it does not know", lambda: _cancels(client))
-
-
-def _step(name: str, check: Callable[[], Any]) -> Any:
+def run(url: str, *, api_key: str | None, as_json: bool = False) -> None:
+    """Says of each check how it went. Raises :class:`CommandFailed` at the first that fails."""
+    report = Report(as_json)
     try:
-        result = check()
-    except CommandFailed:
-        show.out().print(f"FAILED  {name}")
-        raise
-    show.out().print(f"ok      {name}")
-    return result
+        with GatewayClient(url, api_key=api_key) as client:
+            report.step("serves", lambda: _ready(client))
+            one = report.step("speaks in one piece", lambda: _one_shot(client))
+            streamed = report.step("speaks in a stream", lambda: _streamed(client))
+            report.step("the same seed gives the same audio", lambda: _same(one, streamed))
+            report.step("refuses a blank text with its code", lambda: _refuses(client))
+            report.step("takes a cancel for what it does not know", lambda: _cancels(client))
+    finally:
+        report.close(url)
+
+
+class Report:
+    """A line per check as it ends, or all of them as one JSON document."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._checks: list[dict[str, Any]] = []
+
+    def step(self, name: str, check: Callable[[], Any]) -> Any:
+        try:
+            result = check()
+        except CommandFailed as failed:
+            self._note(name, ok=False, code=failed.code, message=failed.message)
+            raise
+        self._note(name, ok=True, code=None, message=None)
+        return result
+
+    def close(self, url: str) -> None:
+        if self._as_json:
+            ok = all(check["ok"] for check in self._checks)
+            show.document({"gateway": url, "ok": ok, "checks": self._checks})
+
+    def _note(self, name: str, *, ok: bool, **why: str | None) -> None:
+        self._checks.append({"check": name, "ok": ok, **why})
+        if not self._as_json:
+            show.out().print(f"{'ok' if ok else 'FAILED':6}  {name}")
 
 
 def _ready(client: GatewayClient) -> None:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from cli import show, spoken
+from cli import audio_file, show, spoken
 from cli.artifacts import chosen_or_demo
 from cli.client import GatewayClient
-from cli.exits import NOT_STARTED, USAGE, CommandFailed
 from cli.logs import LogStream
 from cli.show import Activity
-from cli.signals import Signals
+from cli.signals import Interrupted, Signals
 from cli.spoken import Spoken
 from cli.stack import Stack, StackPlan
 from shared.wav import FRAME_BYTES, FRAME_MS
@@ -73,16 +69,23 @@ class Wish:
 
 def run(wish: Wish, environment: Mapping[str, str] = os.environ) -> None:
     """Speaks, checks, writes and reports. Raises :class:`CommandFailed` or ``Interrupted``."""
-    _check_writable(wish.output)
+    audio_file.check(wish.output)
     began = time.monotonic()
+    try:
+        answer = _spoken(wish, environment)
+        audio_file.write(wish.output, answer.wav)
+    except Interrupted as interrupted:
+        interrupted.note = f"interrupted: {wish.output} was not written"
+        raise
+    _report(wish, answer, time.monotonic() - began)
+
+
+def _spoken(wish: Wish, environment: Mapping[str, str]) -> Spoken:
     with show.activity() as activity, Signals() as signals:
         if wish.url is None:
-            answer = _by_own_stack(wish, activity, signals, environment)
-        else:
-            with signals.raising(), GatewayClient(wish.url, api_key=wish.api_key) as client:
-                answer = _ask(client, wish, activity)
-    write(wish.output, answer.wav)
-    _report(wish, answer, time.monotonic() - began)
+            return _by_own_stack(wish, activity, signals, environment)
+        with signals.raising(), GatewayClient(wish.url, api_key=wish.api_key) as client:
+            return _ask(client, wish, activity)
 
 
 def _by_own_stack(
@@ -122,11 +125,13 @@ def _ask(client: GatewayClient, wish: Wish, activity: Activity) -> Spoken:
 
 
 def _report(wish: Wish, answer: Spoken, took_s: float) -> None:
+    """To standard output, or to standard error where the audio itself went to the former."""
+    console = show.err() if audio_file.is_standard_output(wish.output) else show.out()
     if wish.as_json:
         document = {**answer.facts(), "file": str(wish.output), "verified": True}
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        show.document(document, console)
         return
-    show.facts(_rows(wish, answer, took_s))
+    show.facts(_rows(wish, answer, took_s), console)
     if "demo" in answer.artifact_id:
         show.facts([("note", DEMO_NOTE)], show.err())
 
@@ -152,43 +157,3 @@ def _rows(wish: Wish, answer: Spoken, took_s: float) -> list[tuple[str, str | No
         ("request id", answer.request_id + (" (replayed)" if answer.replayed else "")),
         ("command took", f"{took_s:.1f} s"),
     ]
-
-
-def _check_writable(output: Path) -> None:
-    """Finds out before anything is started that the file could not be written after it."""
-    folder = output.resolve().parent
-    if output.is_dir():
-        raise CommandFailed(USAGE, f"{output} is a folder", hint="name a file: -o speech.wav")
-    if not folder.is_dir():
-        raise CommandFailed(USAGE, f"there is no folder {folder} to write {output.name} into")
-    target = output if output.exists() and not output.is_file() else folder
-    if not os.access(target, os.W_OK):
-        raise CommandFailed(USAGE, f"{target} can't be written to")
-
-
-def write(output: Path, wav: bytes) -> None:
-    """The whole file or none of it; what is no file, such as a pipe, is written to as it is."""
-    output = output.resolve()
-    part: Path | None = None
-    try:
-        if output.exists() and not output.is_file():
-            output.write_bytes(wav)
-            return
-        with tempfile.NamedTemporaryFile(
-            dir=output.parent, prefix=f".{output.name}.", delete=False
-        ) as file:
-            part = Path(file.name)
-            file.write(wav)
-        part.chmod(0o666 & ~_umask())
-        part.replace(output)
-    except OSError as error:
-        if part is not None:
-            with suppress(OSError):
-                part.unlink()
-        raise CommandFailed(NOT_STARTED, f"can't write {output}: {error.strerror}") from error
-
-
-def _umask() -> int:
-    value = os.umask(0)
-    os.umask(value)
-    return value

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
-from cli import redis_server
+from cli import redis_server, remedies
 from cli.children import ChildSpec
 from cli.exits import NOT_STARTED, CommandFailed
 from cli.logs import LogStream
@@ -30,7 +30,6 @@ from cli.redis_server import LOOPBACK, OwnRedis
 from cli.signals import Signals
 from cli.supervisor import Stage, Supervisor
 from shared.cores import threads_per_worker
-from shared.environment import SettingsError
 from shared.messages import READY
 from shared.settings import (
     GatewaySettings,
@@ -39,6 +38,7 @@ from shared.settings import (
     read_artifact_dirs,
     read_namespace,
     read_redis_url,
+    redis_variable,
     stack_environment,
 )
 
@@ -173,7 +173,7 @@ class Stack:
         refusals = [worker["refusal"] for worker in workers if worker.get("refusal")]
         ready = sum(worker.get("state") == READY for worker in workers)
         if len(refusals) >= self.plan.workers and not ready:
-            raise unavailable(refusals[0])
+            raise unavailable(refusals[0], self.plan.artifact)
         if len(workers) < self.plan.workers:
             return "starting the workers", False
         settled = ready + len(refusals) >= self.plan.workers
@@ -215,7 +215,8 @@ class Stack:
             raise CommandFailed(
                 NOT_STARTED,
                 f"the Redis at {redis_server.shown(named)} can't be used: {why}",
-                hint="start it, or unset REDIS_URL to let the stack bring its own",
+                hint=f"start it, or unset {redis_variable(self._given)} to let the stack bring its "
+                "own",
             )
         self.redis_url = named
         return None
@@ -275,14 +276,14 @@ def _child(
     return ChildSpec(name, (sys.executable, "-m", *module), environment, stop_wait_s)
 
 
-def unavailable(refusal: Mapping[str, Any]) -> CommandFailed:
-    """Why the workers can't serve, as one of them states it."""
-    phases = ", ".join(str(phase) for phase in refusal.get("pending_phases") or ())
+def unavailable(refusal: Mapping[str, Any], artifact: Path) -> CommandFailed:
+    """Why the workers can't serve, as one of them states it, and what to do about it."""
+    code = str(refusal.get("code", "runtime_unavailable"))
     return CommandFailed(
         NOT_STARTED,
         str(refusal.get("reason", "no reason given")),
-        code=str(refusal.get("code", "runtime_unavailable")),
-        hint=f"needed first: {phases}" if phases else None,
+        code=code,
+        hint=remedies.of_worker(code, str(artifact)),
     )
 
 
@@ -294,9 +295,6 @@ def _reachable(host: str) -> str:
 
 def _checked_drain_s(environment: Mapping[str, str]) -> float:
     """The drain grace in seconds, after every setting has been read once: a bad one stops here."""
-    try:
-        gateway = GatewaySettings.from_env(environment)
-        worker = WorkerSettings.from_env(environment)
-    except SettingsError as error:
-        raise CommandFailed(NOT_STARTED, str(error)) from error
+    gateway = GatewaySettings.from_env(environment)
+    worker = WorkerSettings.from_env(environment)
     return max(gateway.drain_grace_ms, worker.drain_grace_ms) / 1000

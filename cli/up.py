@@ -31,15 +31,19 @@ def run(
     api_key: str | None,
     environment: Mapping[str, str] = os.environ,
 ) -> None:
-    """Runs until a signal. Raises :class:`CommandFailed` if the stack can't start."""
+    """Runs until a signal, then returns. Raises :class:`CommandFailed` if the stack can't start."""
     log = LogStream(sys.stdout, colour=sys.stdout.isatty())
 
     def say(text: str) -> None:
         log.write(OWN, text)
 
     with Signals() as signals:
-        with signals.raising():
-            directory = chosen_or_demo(artifact, say, environment)
+        try:
+            with signals.raising():
+                directory = chosen_or_demo(artifact, say, environment)
+        except Interrupted:
+            say("stopped")
+            return
         plan = StackPlan(directory, workers=workers, lanes=lanes, host=host, port=port)
         with Stack(plan, log, signals, environment) as stack:
             _introduce(stack, say)

@@ -223,9 +223,14 @@ def read_namespace(env: Env = os.environ) -> str:
     return key_part(env, "PSIONIC_CSM_NAMESPACE", "csm")
 
 
+def redis_variable(env: Env = os.environ) -> str:
+    """The variable that names the Redis, or that would."""
+    return "PSIONIC_CSM_REDIS_URL" if env.get("PSIONIC_CSM_REDIS_URL") else "REDIS_URL"
+
+
 def read_redis_url(env: Env = os.environ) -> str | None:
     """The Redis that is named, or None."""
-    name = "PSIONIC_CSM_REDIS_URL" if env.get("PSIONIC_CSM_REDIS_URL") else "REDIS_URL"
+    name = redis_variable(env)
     url = env.get(name, "")
     if url and not url.startswith(("redis://", "rediss://", "unix://")):
         raise SettingsError(name, "a redis://, rediss:// or unix:// URL")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +15,8 @@ from cli import artifacts, exits, main, speak, status
 from cli.exits import NOT_STARTED, REFUSED, UNREACHABLE, USAGE, CommandFailed
 from cli.signals import Interrupted
 from cli.speak import Wish
+from cli.streams import OutputGone
+from shared.environment import SettingsError
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def test_a_text_arrives_as_typed(wishes: list[Wish], text: str) -> None:
 
 def test_a_dash_reads_standard_input(wishes: list[Wish], monkeypatch: pytest.MonkeyPatch) -> None:
     """``-`` takes the text from a pipe, without its last line end."""
-    monkeypatch.setattr(main, "_standard_input", lambda: "piped")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"piped\n")))
 
     main.run(["speak", "-"])
 
@@ -87,31 +89,6 @@ def test_wrong_usage_is_exit_code_2(
     assert "rror" in said.err
 
 
-@pytest.mark.parametrize("output", ["no/such/folder/x.wav", "."])
-def test_a_file_that_can_t_be_written_is_told_first(
-    output: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nothing is started for an answer that could not be kept."""
-    assert main.run(["speak", "hi", "-o", output]) == USAGE
-    assert "error: " in capsys.readouterr().err
-
-
-def test_an_answer_goes_where_the_name_leads(tmp_path: Path) -> None:
-    """A link keeps pointing at its file, a pipe stays a pipe, and no half file is left."""
-    file, link, pipe = tmp_path / "file.wav", tmp_path / "link.wav", tmp_path / "pipe.wav"
-    link.symlink_to(file)
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
-
-    speak.write(link, b"abc")
-    speak.write(pipe, b"def")
-
-    assert (link.is_symlink(), file.read_bytes()) == (True, b"abc")
-    assert (pipe.is_fifo(), os.read(reader, 10)) == (True, b"def")
-    assert {path.name for path in tmp_path.iterdir()} == {"file.wav", "link.wav", "pipe.wav"}
-    os.close(reader)
-
-
 def test_an_absent_gateway_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
     """No gateway: one line that names it, a hint, no traceback."""
     assert main.run(["status", "--url", "http://127.0.0.1:1"]) == UNREACHABLE
@@ -146,10 +123,16 @@ def test_a_bad_setting_stops_up(
         (CommandFailed(REFUSED, "no"), 1),
         (Interrupted(2), 130),
         (Interrupted(15), 143),
+        (OutputGone(), 141),
+        (OSError(28, "No space left on device", "/tmp/x"), 4),
+        (SettingsError("PSIONIC_CSM_LANES", "a number"), 4),
     ],
 )
 def test_every_end_has_its_exit_code(
-    monkeypatch: pytest.MonkeyPatch, raised: BaseException, code: int
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    raised: BaseException,
+    code: int,
 ) -> None:
     """A failure and a signal end the command each with its own code."""
 
@@ -159,6 +142,7 @@ def test_every_end_has_its_exit_code(
     monkeypatch.setattr(status, "run", fail)
 
     assert main.run(["status"]) == code
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_help_and_status_load_neither_torch_nor_the_worker() -> None:

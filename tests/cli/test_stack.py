@@ -14,6 +14,7 @@ from cli.logs import LogStream
 from cli.signals import Signals
 from cli.stack import Stack, StackPlan, unavailable
 from cli.supervisor import Stage, Supervisor
+from shared.environment import SettingsError
 from shared.settings import GatewaySettings, SchedulerSettings, WorkerSettings
 
 
@@ -142,7 +143,7 @@ def test_a_bad_setting_is_told_before_anything_starts(
     recorded: type[Recorder], tmp_path: Path
 ) -> None:
     """A setting that no process could use stops the start with its name."""
-    with pytest.raises(CommandFailed, match="PSIONIC_CSM_LEASE_MS"):
+    with pytest.raises(SettingsError, match="PSIONIC_CSM_LEASE_MS"):
         enter(StackPlan(tmp_path), {"PSIONIC_CSM_LEASE_MS": "soon"})
 
     assert recorded.stages == []
@@ -151,23 +152,23 @@ def test_a_bad_setting_is_told_before_anything_starts(
 def test_an_absent_redis_is_told_before_anything_starts(
     recorded: type[Recorder], tmp_path: Path
 ) -> None:
-    """A REDIS_URL that leads nowhere is named, without its password."""
+    """A URL that leads nowhere is named, without its password, and so is its variable."""
     url = f"redis://:secret@127.0.0.1:{redis_server.free_port()}/0"
 
-    with pytest.raises(CommandFailed) as caught:
-        enter(StackPlan(tmp_path), {"REDIS_URL": url})
+    for name in ("REDIS_URL", "PSIONIC_CSM_REDIS_URL"):
+        with pytest.raises(CommandFailed) as caught:
+            enter(StackPlan(tmp_path), {name: url})
 
-    assert "can't be used" in caught.value.message
-    assert "secret" not in caught.value.message
+        assert "can't be used" in caught.value.message
+        assert "secret" not in caught.value.message
+        assert f"unset {name} to" in (caught.value.hint or "")
     assert recorded.stages == []
 
 
 def test_why_no_worker_serves_is_told_with_its_code() -> None:
-    """A worker's refusal becomes the failure, with what has to be done first."""
-    failed = unavailable(
-        {"code": "csm_model_unavailable", "reason": "no file", "pending_phases": ["hydrate"]}
-    )
+    """A worker's refusal becomes the failure, with the command to run about it."""
+    failed = unavailable({"code": "csm_model_unavailable", "reason": "no file"}, Path("/srv/it"))
 
     assert failed.exit_code == NOT_STARTED
     assert failed.lines[0] == "error: csm_model_unavailable: no file"
-    assert "hydrate" in (failed.hint or "")
+    assert "psionic-csm artifacts verify /srv/it" in (failed.hint or "")

@@ -76,7 +76,26 @@ def test_a_damaged_artifact_is_named_and_nothing_hangs(
 
     assert code == NOT_STARTED
     assert "error: csm_" in err
+    assert f"'psionic-csm artifacts verify {damaged}'" in err
     assert command_line.leftovers() == []
+
+
+def test_a_damaged_demo_is_built_again(
+    command_line: CommandLine, tmp_path: Path, demo_cache: Path
+) -> None:
+    """What went bad in the user's cache is put right by the command that needs it."""
+    cache = tmp_path / "cache"
+    shutil.copytree(demo_cache, cache)
+    command_line.environment["PSIONIC_CSM_CACHE"] = str(cache)
+    weights = demo_artifact_dir(cache) / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-4] + b"\0\1\2\3")
+
+    code, _, err = command_line.run("speak", "Hello.", "-o", str(tmp_path / "out.wav"))
+
+    assert code == 0, err
+    assert "building the demo artifact again" in err
+    assert weights.read_bytes() == whole
 
 
 def test_ctrl_c_during_the_start_leaves_nothing(command_line: CommandLine, tmp_path: Path) -> None:
@@ -87,7 +106,8 @@ def test_ctrl_c_during_the_start_leaves_nothing(command_line: CommandLine, tmp_p
         if "loading" in line:
             break
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    _, said = process.communicate(timeout=60)
 
     assert process.returncode == 130
+    assert "out.wav was not written" in said
     assert command_line.leftovers() == []

@@ -1,0 +1,124 @@
+"""What ``psionic-csm status`` shows: all that an operator looks for, in 80 columns."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Self
+
+import pytest
+
+from cli import main, status
+from cli.exits import OK, REFUSED, CommandFailed
+
+ARTIFACT = f"sesame/csm-1b@sha256:{'a' * 64}"
+LOAD_ROW = {
+    "queue_depth": 12,
+    "in_flight_requests": 63,
+    "capacity_lanes": 64,
+    "estimated_wait_ms": 1234,
+    "oldest_wait_ms": 9876,
+}
+WORKERS: list[dict[str, Any]] = [
+    {
+        "worker_id": "gpu-host-17-4711-0a1b2c3d",
+        "state": "ready",
+        "served_backend": "cuda",
+        "lanes": 32,
+        "in_flight": 31,
+        "memory_used_bytes": 12 << 30,
+        "heartbeat_age_ms": 250,
+    },
+    {
+        "worker_id": "gpu-host-18-4711-0a1b2c3d",
+        "state": "unavailable",
+        "served_backend": "none",
+        "lanes": 0,
+        "in_flight": 0,
+        "memory_used_bytes": None,
+        "heartbeat_age_ms": 100,
+        "refusal": {
+            "code": "accelerator_unavailable",
+            "reason": "no CUDA device was found by the driver that this container was given",
+        },
+    },
+]
+HEALTH = {
+    "status": "degraded",
+    "model": "sesame/csm-1b",
+    "artifact_descriptor": {"artifact_id": ARTIFACT},
+    "runtime": {
+        "state": "unavailable",
+        "backend": "none",
+        "execution_engine": "none",
+        "refusal": {"code": "no_ready_worker", "reason": "no worker serves this artifact"},
+    },
+}
+
+
+class Gateway:
+    """Stands in for a client of a gateway."""
+
+    away = False
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def health(self) -> dict[str, Any]:
+        return HEALTH
+
+    def load(self) -> dict[str, Any]:
+        if Gateway.away:
+            raise CommandFailed(REFUSED, "the queue can't be reached", code="queue_unavailable")
+        rows = [{"queue": f"csm.{name}", "artifact_id": ARTIFACT, **LOAD_ROW} for name in "ab"]
+        return {**LOAD_ROW, "refused_recently": 7, "artifacts": rows, "workers": WORKERS}
+
+
+@pytest.fixture(autouse=True)
+def _gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "GatewayClient", Gateway)
+    monkeypatch.setattr(Gateway, "away", False)
+
+
+def test_status_shows_queue_lanes_waits_and_workers_in_80_columns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Depth, oldest, lanes, refusals, each worker's state and why one does not serve."""
+    assert main.run(["status"]) == OK
+
+    said = capsys.readouterr().out
+    assert max(len(line.rstrip()) for line in said.splitlines()) <= 80
+    for fact in ("12, the oldest for 9876 ms", "about 1234 ms", "63 of 64 lanes", "7 in the last"):
+        assert fact in said
+    assert "1 ready, 1 unavailable" in said
+    assert "31/32" in said
+    assert "accelerator_unavailable: no CUDA" in said
+    assert "refusal: no_ready_worker" in said
+    assert "python -m gpu_worker" in said
+
+
+def test_status_as_json_is_what_the_gateway_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """For programs: both documents, whole, and nothing else."""
+    assert main.run(["status", "--json"]) == OK
+
+    document = json.loads(capsys.readouterr().out)
+    assert document["health"] == HEALTH
+    assert document["load"]["workers"] == WORKERS
+
+
+def test_without_redis_status_shows_what_the_gateway_knows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The health is shown although the load can't be, and the exit code says so."""
+    monkeypatch.setattr(Gateway, "away", True)
+
+    assert main.run(["status"]) == REFUSED
+
+    said = capsys.readouterr()
+    assert "sesame/csm-1b" in said.out
+    assert "error: queue_unavailable" in said.err

@@ -1,0 +1,201 @@
+"""Standard input, output and error as the shell hands them over: by real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.exits import NOT_STARTED, REFUSED, UNREACHABLE, USAGE
+from shared.digests import sha256_hex
+from shared.wav import FRAME_BYTES, HEADER_BYTES, wav_file
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+WAV = wav_file(bytes(range(256)) * 30 * (FRAME_BYTES // 3840 * 50))
+FRAMES = (len(WAV) - HEADER_BYTES) // FRAME_BYTES
+HEADERS = {
+    "x-psionic-request-id": "r",
+    "x-psionic-csm-artifact-id": "a",
+    "x-psionic-csm-voice-profile-id": "v",
+    "x-psionic-served-backend": "cpu",
+    "x-psionic-csm-generated-frame-count": str(FRAMES),
+    "x-psionic-output-duration-ms": str(FRAMES * 80),
+    "x-psionic-full-generation-latency-ms": "1",
+    "x-psionic-csm-wav-pcm16-digest": sha256_hex(WAV),
+    "x-psionic-csm-frames-sha256": "c",
+}
+
+
+class Spoken(BaseHTTPRequestHandler):
+    """Answers every text with the same audio."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        for name, value in {**HEADERS, "content-length": str(len(WAV))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(WAV)
+
+    def do_GET(self) -> None:
+        body = b'{"voice_profiles": []}'
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Spoken)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def shell(script: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    """Runs a line as a person types it; ``$csm`` is the command."""
+    csm = f"{sys.executable} -m cli"
+    return subprocess.run(
+        ["bash", "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "csm": csm, **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("output", ["-", "/dev/stdout"])
+def test_audio_on_standard_output_is_nothing_but_audio(url: str, output: str) -> None:
+    """Through a pipe comes the file, whole; all that is said of it is on standard error."""
+    done = shell(f"$csm speak hi --url {url} -o {output} --json | cat")
+
+    assert done.stdout == WAV
+    assert b"... speaking" in done.stderr
+    report = json.loads(done.stderr[done.stderr.index(b"{") :])
+    assert report["file"] == output
+
+
+def test_a_redirected_file_keeps_the_audio(url: str, tmp_path: Path) -> None:
+    """Naming the file that standard output leads to does not mix the report into it."""
+    done = shell(
+        f"cd $OUT; $csm speak hi --url {url} -o o.wav > o.wav; cat o.wav", OUT=str(tmp_path)
+    )
+
+    assert done.stdout == WAV
+
+
+@pytest.mark.parametrize("command", ["speak hi -o -", "voices --json", "--version"])
+def test_a_reader_that_leaves_is_no_error(url: str, command: str) -> None:
+    """A broken pipe ends the command quietly, as it ends any other tool."""
+    read, write = os.pipe()
+    os.close(read)
+    where = [] if command == "--version" else ["--url", url]
+    with os.fdopen(write, "wb") as nobody:
+        done = subprocess.run(
+            [sys.executable, "-m", "cli", *command.split(), *where],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=nobody,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert b"rror" not in done.stderr
+
+
+def test_a_full_disk_under_standard_output_is_one_line(url: str) -> None:
+    """What can't be written is told, and nothing more is said at the interpreter's end."""
+    done = shell(f"$csm speak hi --url {url} -o - > /dev/full")
+
+    assert done.returncode == NOT_STARTED
+    assert done.stderr.splitlines()[1:] == [
+        b"error: can't write to standard output: No space left on device"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "words"),
+    [
+        (r"printf 'a\xff' | $csm speak -", REFUSED, "invalid_input_text: the text is not UTF-8"),
+        (r'$csm speak "$(printf "a\xff")"', REFUSED, "invalid_input_text: the text is not UTF-8"),
+        ("$csm speak - <&-", USAGE, "standard input is closed"),
+        ("$csm speak hi -o - >&-", USAGE, "standard output is closed"),
+        ("head -c 70000 /dev/zero | $csm speak -", REFUSED, "input_too_long"),
+        ("TMPDIR=/nowhere PSIONIC_CSM_CACHE=/proc/no $csm speak hi", NOT_STARTED, "CACHE"),
+        ("$csm status --url http://h --api-key 'a b'", USAGE, "the API key"),
+        ("HTTP_PROXY=no://x $csm status --url http://h.example", USAGE, "proxy"),
+        ("SSL_CERT_FILE=/no $csm status --url https://h.example", USAGE, "SSL_CERT_FILE"),
+        (
+            "HTTP_PROXY=http://127.0.0.1:1 $csm status --url http://h.example",
+            UNREACHABLE,
+            "NO_PROXY=h.example",
+        ),
+    ],
+)
+def test_what_the_shell_gives_wrong_is_told_in_a_few_lines(
+    script: str, code: int, words: str
+) -> None:
+    """Texts, streams, keys and variables that can't be used: a line, an exit code, no traceback."""
+    done = shell(script)
+
+    said = done.stderr.decode()
+    assert done.returncode == code
+    assert words in said
+    assert "Traceback" not in said
+    assert len(said.splitlines()) <= 4
+
+
+def test_tls_where_there_is_none_is_told(url: str) -> None:
+    """https to a gateway without TLS hints at the scheme."""
+    done = shell(f"$csm status --url {url.replace('http', 'https', 1)}")
+
+    assert done.returncode == UNREACHABLE
+    assert b"hint: a gateway without TLS is at http://" in done.stderr
+
+
+def test_ctrl_c_while_modules_are_imported_is_quiet(tmp_path: Path) -> None:
+    """The signal ends the process at once, without a word of Python's."""
+    (tmp_path / "typer.py").write_text(
+        "import signal\nprint('importing', flush=True)\nsignal.pause()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cli", "status"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+
+    assert process.returncode == -signal.SIGINT
+    assert said == b""
+
+
+def test_the_version_is_told() -> None:
+    """--version names the command and ends well."""
+    done = shell("$csm --version")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"psionic-csm ")
