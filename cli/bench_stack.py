@@ -13,37 +13,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Final, TextIO
 
-from cli.artifacts import chosen_or_demo
+from benchmarks.target import PacedPlan, Target
+from cli.artifacts import chosen_or_demo, open_artifact
 from cli.client import GatewayClient
 from cli.logs import LogStream
 from cli.signals import Signals
-from cli.stack import Stack, StackPlan
+from cli.stack import Stack, StackPlan, gateway_names
+
+__all__ = ["PacedPlan", "paced_stack", "paced_target"]
 
 START_WAIT_S: Final = 60.0
 CACHE: Final = "PSIONIC_CSM_CACHE"
-
-
-@dataclass(frozen=True, slots=True)
-class PacedPlan:
-    """``lanes`` and ``step_ms`` are each worker's. ``settings`` are environment variables.
-
-    ``redis_options`` are arguments of the stack's own Redis, such as ``("--appendonly", "yes")``.
-    """
-
-    workers: int = 1
-    lanes: int = 32
-    step_ms: float = 80.0
-    gateways: int = 1
-    settings: Mapping[str, str] = field(default_factory=dict)
-    redis_options: tuple[str, ...] = ()
-
-    @property
-    def worker(self) -> tuple[str, ...]:
-        pace = ("--lanes", str(self.lanes), "--step-ms", f"{self.step_ms:g}")
-        return ("benchmarks.paced_worker", *pace)
 
 
 @contextmanager
@@ -76,6 +58,22 @@ def paced_stack(
                 with GatewayClient(url) as client:
                     stack.wait_until_ready(client, timeout_s=START_WAIT_S, notify=notify)
             yield stack
+
+
+@contextmanager
+def paced_target(plan: PacedPlan, notify: Callable[[str], None]) -> Iterator[Target]:
+    """As ``paced_stack``, for those who look at it from outside."""
+    with paced_stack(plan, notify=notify) as stack:
+        workers = (f"worker-{number}" for number in range(1, plan.workers + 1))
+        names = ("redis", "scheduler", *workers, *gateway_names(plan.gateways))
+        pids = {name: stack.supervisor.pid(name) for name in names}
+        yield Target(
+            url=stack.url,
+            redis_url=stack.redis_url,
+            namespace=stack.namespace,
+            queue=open_artifact(stack.plan.artifact).queue_name(stack.namespace),
+            pids={name: pid for name, pid in pids.items() if pid is not None},
+        )
 
 
 def _is_ours(name: str) -> bool:
