@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup speak test check format chaos bench gpu-check clean
+.PHONY: help setup speak test check format chaos bench bench-queue bench-load gpu-check clean
 
 VENV ?= .venv
 TEXT ?= Hello. Psionic is speaking.
@@ -24,6 +24,8 @@ help:
 	@echo "make check                             lint, types, import rules, dependencies"
 	@echo "make chaos                             kill, stall and flood real processes"
 	@echo "make bench [ARGS='...']                measure the engine at CSM-1B's size (minutes, 4 GB of disk)"
+	@echo "make bench-queue [ARGS='...']          measure the queue over engines that compute nothing (minutes)"
+	@echo "make bench-load [ARGS='...']           load a stack of those, or one with ARGS='--url ...'"
 	@echo "make gpu-check [ARGS='...']            on a machine with CUDA: every check, gpu-report.json"
 	@echo "make setup                             install everything a developer needs"
 	@echo "make format                            format and fix what ruff can"
@@ -53,6 +55,12 @@ chaos: $(DEV_READY)
 
 bench: $(DEV_READY)
 	@$(BIN)/python -m cli bench engine $(ARGS)
+
+bench-queue: $(DEV_READY)
+	@$(BIN)/python -m cli bench queue $(ARGS)
+
+bench-load: $(DEV_READY)
+	@$(BIN)/python -m cli bench load $(ARGS)
 
 # What speaking needs is all that this needs.
 gpu-check: $(SPEAK_READY)

@@ -13,6 +13,9 @@ overhead     the share of a step outside kernels
 load_probe   loading, in a process of its own
 engine       the whole run on one screen
 show, plot   the tables and the picture
+queue        what the queue costs: ``psionic-csm bench queue``
+load         how it stands under a load: ``psionic-csm bench load``
+target       the stack that is measured, client a caller that costs little, processes their time
 paced        an engine that computes nothing, and ``paced_worker``, the real worker over it
 books        whether a running deployment's books balance, read past the product's own code
 gpu_check    the checks for a machine with CUDA; ``gpu`` holds them

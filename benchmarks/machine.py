@@ -9,12 +9,13 @@ import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
-
-import torch
+from typing import TYPE_CHECKING, Final
 
 from benchmarks.records import Machine
 from shared.cores import usable_cores
+
+if TYPE_CHECKING:
+    import torch
 
 STREAM_BYTES: Final = 512 << 20
 """Far more than any cache holds."""
@@ -26,8 +27,10 @@ def load_average() -> float:
 
 
 def describe(load_before: float) -> Machine:
+    import torch
+
     return Machine(
-        processor=_processor(),
+        processor=processor(),
         cores=usable_cores(),
         threads=torch.get_num_threads(),
         vector_unit=torch.backends.cpu.get_cpu_capability(),
@@ -67,6 +70,8 @@ def streaming_read(device: torch.device) -> Callable[[], None]:
 
     A sum over a buffer, on all of torch's threads: as plain a read as there is.
     """
+    import torch
+
     buffer = torch.ones(STREAM_BYTES // 4, dtype=torch.float32, device=device)
 
     def read() -> None:
@@ -75,7 +80,8 @@ def streaming_read(device: torch.device) -> Callable[[], None]:
     return read
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Its name, as the system states it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -49,7 +49,7 @@ def tables(report: Report) -> Iterator[Table]:
         ),
     )
     yield Table("First audio, joining, loading", ("what", "value"), tuple(_rest(report)))
-    yield Table("Bounds", ("bound", "promised", "found", ""), tuple(map(_bound, report.bounds)))
+    yield bounds_table(report.bounds)
 
 
 def spread(values: Spread, scale: float = 1.0, digits: int = 3) -> str:
@@ -59,9 +59,13 @@ def spread(values: Spread, scale: float = 1.0, digits: int = 3) -> str:
 
 
 def print_report(report: Report, console: Console) -> None:
+    print_tables(tables(report), report.notes, console)
+
+
+def print_tables(shown_tables: Iterable[Table], notes: Iterable[str], console: Console) -> None:
     if not console.is_terminal:
         console.width = 200  # for a file or a pipe: never cut
-    for each in tables(report):
+    for each in shown_tables:
         shown = RichTable(title=each.title, title_justify="left", box=None, pad_edge=False)
         for column in each.columns:
             shown.add_column(column)
@@ -69,17 +73,21 @@ def print_report(report: Report, console: Console) -> None:
             shown.add_row(*map(Text, row))
         console.print(shown)
         console.print()
-    for note in report.notes:
+    for note in notes:
         console.print(Text(note))
 
 
 def markdown(report: Report) -> str:
     """The tables for docs/performance.md."""
+    return markdown_tables(tables(report), report.notes)
+
+
+def markdown_tables(shown_tables: Iterable[Table], notes: Iterable[str]) -> str:
     parts = []
-    for each in tables(report):
+    for each in shown_tables:
         head = [_line(each.columns), _line(["---"] * len(each.columns))]
         parts.append("\n".join([f"### {each.title}", "", *head, *map(_line, each.rows)]))
-    return "\n\n".join([*parts, *report.notes]) + "\n"
+    return "\n\n".join([*parts, *notes]) + "\n"
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -155,8 +163,9 @@ def _rest(report: Report) -> Iterator[tuple[str, str]]:
     yield "heaviest operators", ", ".join(f"{name} {part:.0%}" for name, part in spent.heaviest[:5])
 
 
-def _bound(bound: Bound) -> tuple[str, ...]:
-    return (bound.name, bound.promised, bound.found, VERDICTS[bound.met])
+def bounds_table(bounds: Sequence[Bound]) -> Table:
+    rows = ((each.name, each.promised, each.found, VERDICTS[each.met]) for each in bounds)
+    return Table("Bounds", ("bound", "promised", "found", ""), tuple(rows))
 
 
 def _gb(count: int) -> str:

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cli import show
 from cli.artifacts import WORKER_EXTRA
@@ -14,6 +14,9 @@ from cli.exits import NOT_STARTED, USAGE, CommandFailed
 from shared.cores import usable_cores
 from shared.errors import SpeechError
 from shared.settings import read_cache_dir
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 SIZES: Final = {"full": "bfloat16", "demo": "float32", "tiny": "float32"}
 """Sizes of model that can be measured, with the precision that each is measured in by itself."""
@@ -66,10 +69,15 @@ def run(wish: Wish) -> None:
     except OSError as error:
         raise CommandFailed(NOT_STARTED, f"can't build the weights: {error}") from error
     print_report(report, show.out())
-    if wish.report_file is not None:
-        _write(wish.report_file, json.dumps(asdict(report), indent=2) + "\n")
+    write_json(report, wish.report_file)
     if wish.plot_file is not None:
-        _write(wish.plot_file, plot.svg(report))
+        write(wish.plot_file, plot.svg(report))
+
+
+def write_json(report: DataclassInstance, path: Path | None) -> None:
+    """All numbers of a report, if a file was named."""
+    if path is not None:
+        write(path, json.dumps(asdict(report), indent=2) + "\n")
 
 
 def _lanes(text: str) -> tuple[int, ...]:
@@ -88,7 +96,7 @@ def _dtype(wish: Wish) -> str:
     return dtype
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

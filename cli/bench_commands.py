@@ -80,3 +80,24 @@ def bench_check(
     from cli import bench_check as command
 
     command.run(redis_url, namespace, settle_s)
+
+
+@app.command("queue")
+def bench_queue(
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1, max=16, help="How long the streams are measured.")
+    ] = 12.0,
+    streams: Annotated[
+        int, typer.Option("--streams", min=1, max=512, help="Streams at once, one lane each.")
+    ] = 64,
+    report_file: Annotated[
+        Path | None, typer.Option("--json", help="Write all numbers to this file.")
+    ] = None,
+) -> None:
+    """Measure what the queue costs, over engines that compute nothing. Two minutes.
+
+    Ends with code 6 when a bound is missed.
+    """
+    from cli import bench_queue as command
+
+    command.run(command.QueueWish(seconds=seconds, streams=streams, report_file=report_file))

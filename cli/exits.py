@@ -7,6 +7,7 @@
 4    this machine stands in the way: the stack can't start or its workers can't serve, a setting or
      an artifact can't be used, a file can't be read or written
 5    what came back is not what its digests and counts say
+6    a benchmark missed a bound
 128+n  ended by signal n (130: Ctrl-C, 143: SIGTERM, 141: the reader of the output is gone)
 """
 
@@ -20,6 +21,7 @@ USAGE: Final = 2
 UNREACHABLE: Final = 3
 NOT_STARTED: Final = 4
 NOT_GENUINE: Final = 5
+MISSED: Final = 6
 BY_SIGNAL: Final = 128
 
 

@@ -1,0 +1,62 @@
+"""``psionic-csm bench queue``: what the queue costs on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.records import Bound
+from cli import show
+from cli.artifacts import WORKER_EXTRA
+from cli.bench import write_json
+from cli.exits import MISSED, NOT_STARTED, CommandFailed
+
+if TYPE_CHECKING:
+    from benchmarks.queue.run import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWish:
+    """What was asked for on the command line."""
+
+    seconds: float
+    streams: int
+    report_file: Path | None
+
+
+def run(wish: QueueWish) -> None:
+    """Measure, print the tables, write the file. A missed bound is a failed command."""
+    try:
+        from benchmarks.queue import run as bench
+        from benchmarks.queue.pickup import NotServed
+        from benchmarks.queue.show import tables
+        from benchmarks.show import print_tables
+        from cli.bench_stack import paced_target
+    except ImportError as error:
+        raise CommandFailed(
+            NOT_STARTED, f"measuring needs what a worker needs ({error})", hint=WORKER_EXTRA
+        ) from error
+    plan = planned(wish)
+    try:
+        with show.activity() as activity:
+            report = bench.run(plan, lambda each: paced_target(each, activity.flicker), activity)
+    except (NotServed, TimeoutError) as error:
+        raise CommandFailed(NOT_STARTED, f"the stack did not serve: {error}") from error
+    print_tables(tables(report), report.notes, show.out())
+    write_json(report, wish.report_file)
+    fail_if_missed(report.bounds)
+
+
+def planned(wish: QueueWish) -> Plan:
+    from benchmarks.queue.run import Plan
+
+    return Plan(streams=wish.streams, seconds=wish.seconds)
+
+
+def fail_if_missed(bounds: Iterable[Bound]) -> None:
+    """Raises CommandFailed when a bound was judged and not met."""
+    names = tuple(each.name for each in bounds if each.met is False)
+    if names:
+        raise CommandFailed(MISSED, "a bound was missed", details=names)
