@@ -20,8 +20,8 @@ app = typer.Typer(
     epilog=(
         "Exit codes: 0 done, 1 refused or failed by the service, 2 wrong usage, 3 gateway not "
         "reached, 4 not possible on this machine (settings, files, artifacts, a stack that does "
-        "not start), 5 audio not what its digests say, 6 a bound missed, 130 Ctrl-C (0 for up), 141 the output's "
-        "reader is gone."
+        "not start), 5 audio not what its digests say, 6 a benchmark missed a bound, 130 Ctrl-C (0 "
+        "for up), 141 the output's reader is gone."
     ),
     no_args_is_help=True,
     add_completion=False,

@@ -65,7 +65,7 @@ def run(plan: Plan, start: Start, say: Say) -> QueueReport:
     say("the same model, served by others")
     instant = PacedPlan(lanes=CROWD_LANES, step_ms=0)
     with start(instant) as target, Redis.from_url(target.redis_url) as redis:
-        version = str(redis.info("server")["redis_version"])  # type: ignore[index]
+        version = str(redis.info("server")["redis_version"])
         servers, notes = compare(target, redis, rounds=plan.rounds, jobs=plan.jobs, at_once=AT_ONCE)
     report = QueueReport(
         host=host(load_before, version),
