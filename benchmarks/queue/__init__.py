@@ -5,7 +5,7 @@ bounds    what was promised of each number, and whether it holds
 pickup    from POST to claim on an idle worker
 cancels   from a cancel to the lane's next claim
 door      admissions and refusals per second of a gateway's processor
-books     what a frame and a job cost Redis
+costs     what a frame and a job cost Redis
 rivals    the same model behind RQ's own worker and behind mosec
 run       the whole run on one screen
 show      the tables

@@ -20,7 +20,7 @@ def judge(report: QueueReport) -> tuple[Bound, ...]:
     """The bounds of a report, in the order of its tables."""
     pickup, door = report.pickup_ms, report.door
     own = pickup.p50 / FRAME_MS
-    cancel, streams = report.cancel_frames.most - own, report.books.streams_per_core
+    cancel, streams = report.cancel_frames.most - own, report.costs.streams_per_core
     return (
         Bound(
             "POST to claim, idle worker",

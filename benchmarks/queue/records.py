@@ -91,7 +91,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class Costs:
     """``streams`` spoke at once while ``frame`` was measured."""
 
     streams: int
@@ -134,7 +134,7 @@ class QueueReport:
     pickup_ms: Tail
     cancel_frames: Tail
     door: Door
-    books: Books
+    costs: Costs
     frames_per_job: int
     at_once: int
     servers: tuple[Server, ...]

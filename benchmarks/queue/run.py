@@ -15,9 +15,9 @@ from typing import Final
 from redis import Redis
 
 from benchmarks import machine
-from benchmarks.queue.books import books
 from benchmarks.queue.bounds import judge
 from benchmarks.queue.cancels import cancels
+from benchmarks.queue.costs import costs
 from benchmarks.queue.door import door
 from benchmarks.queue.door import plan as door_plan
 from benchmarks.queue.model import FRAMES
@@ -61,7 +61,7 @@ def run(plan: Plan, start: Start, say: Say) -> QueueReport:
     say(f"{plan.streams} streams, then jobs")
     streaming = PacedPlan(lanes=plan.streams)
     with start(streaming) as target, Redis.from_url(target.redis_url) as redis:
-        kept = asyncio.run(books(target, redis, plan.streams, plan.seconds, plan.jobs))
+        kept = asyncio.run(costs(target, redis, plan.streams, plan.seconds, plan.jobs))
     say("the same model, served by others")
     instant = PacedPlan(lanes=CROWD_LANES, step_ms=0)
     with start(instant) as target, Redis.from_url(target.redis_url) as redis:
@@ -72,7 +72,7 @@ def run(plan: Plan, start: Start, say: Say) -> QueueReport:
         pickup_ms=Tail.of(picked_up),
         cancel_frames=Tail.of(cancelled),
         door=passed,
-        books=kept,
+        costs=kept,
         frames_per_job=FRAMES,
         at_once=AT_ONCE,
         servers=servers,

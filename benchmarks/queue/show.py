@@ -14,9 +14,9 @@ def tables(report: QueueReport) -> Iterator[Table]:
     yield Table("Times", ("what", "p50", "p90", "p99", "most", "samples"), tuple(_times(report)))
     yield Table("One gateway's door", ("what", "count", "CPU s", "per CPU s"), tuple(_door(report)))
     yield Table(
-        f"What one costs, {report.books.streams} streams at once, an idle stack's use taken off",
+        f"What one costs, {report.costs.streams} streams at once, an idle stack's use taken off",
         ("what", "frame", "job of one frame"),
-        tuple(_costs(report.books.frame, report.books.job)),
+        tuple(_costs(report.costs.frame, report.costs.job)),
     )
     yield Table("One core of Redis", ("streams at 12.5 frames/s", "number"), tuple(_limits(report)))
     yield Table(
@@ -83,10 +83,10 @@ def _calls(cost: Cost) -> str:
 
 
 def _limits(report: QueueReport) -> Iterator[tuple[str, str]]:
-    books = report.books
-    yield "frames alone", f"{books.streams_per_core:.0f}"
+    costs = report.costs
+    yield "frames alone", f"{costs.streams_per_core:.0f}"
     for seconds in (2.4, 6.4):
-        limit = books.streams_per_core_with_jobs(seconds)
+        limit = costs.streams_per_core_with_jobs(seconds)
         yield f"jobs of {seconds:g} s, one after another", f"{limit:.0f}"
 
 

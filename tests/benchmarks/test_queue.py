@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from benchmarks.queue import rivals
-from benchmarks.queue.books import Usage
 from benchmarks.queue.bounds import judge
-from benchmarks.queue.records import Books, Cost, Door, Host, QueueReport, Server, Tail
+from benchmarks.queue.costs import Usage
+from benchmarks.queue.records import Cost, Costs, Door, Host, QueueReport, Server, Tail
 from benchmarks.queue.run import Plan
 from benchmarks.queue.show import tables
 from benchmarks.show import markdown_tables
@@ -39,7 +39,7 @@ def report(**changes: Any) -> QueueReport:
         pickup_ms=tail(8.0),
         cancel_frames=tail(2.1),
         door=Door(500, 1.0, 3000, 2.0, 500),
-        books=Books(64, cost(40.0), cost(1200.0)),
+        costs=Costs(64, cost(40.0), cost(1200.0)),
         frames_per_job=25,
         at_once=8,
         servers=(
@@ -65,11 +65,11 @@ def test_percentiles_are_samples() -> None:
 
 def test_a_core_s_streams_follow_from_a_frame_s_time() -> None:
     """40 us a frame are 0.5 ms a second of one stream; a job's own time comes on top."""
-    books = Books(64, cost(40.0), cost(1200.0))
+    costs = Costs(64, cost(40.0), cost(1200.0))
 
-    assert books.streams_per_core == pytest.approx(2000)
+    assert costs.streams_per_core == pytest.approx(2000)
     # 2.4 s are 30 frames: 1.2 ms of frames and 1.2 ms of the job, in 2.4 s
-    assert books.streams_per_core_with_jobs(2.4) == pytest.approx(1000)
+    assert costs.streams_per_core_with_jobs(2.4) == pytest.approx(1000)
 
 
 def test_an_idle_stack_s_use_is_taken_off() -> None:
@@ -98,7 +98,7 @@ def test_what_holds_is_met() -> None:
         (1, {"door": Door(299, 1.0, 3000, 2.0, 500)}),
         (2, {"door": Door(500, 1.0, 1999, 2.0, 500)}),
         (3, {"cancel_frames": tail(2.2)}),
-        (4, {"books": Books(64, cost(41.0), cost(1200.0))}),
+        (4, {"costs": Costs(64, cost(41.0), cost(1200.0))}),
     ],
 )
 def test_what_does_not_hold_is_missed(missed: int, changes: dict[str, Any]) -> None:
@@ -139,7 +139,7 @@ def test_a_short_run_measures_everything(
     assert found["pickup_ms"]["count"] == 3
     assert found["cancel_frames"]["p50"] > 0
     assert found["door"]["refusals"] == 60
-    assert 40 <= found["books"]["frame"]["count"] <= 80
-    assert found["books"]["frame"]["in_bytes"] > 3840
-    assert found["books"]["job"]["commands"] > 10
+    assert 40 <= found["costs"]["frame"]["count"] <= 80
+    assert found["costs"]["frame"]["in_bytes"] > 3840
+    assert found["costs"]["job"]["commands"] > 10
     assert [each["name"] for each in found["servers"]][:2] == [rivals.OURS, rivals.RQ]

@@ -13,7 +13,7 @@ from redis import Redis
 from benchmarks.client import Caller
 from benchmarks.processes import ProcessorTime
 from benchmarks.queue.pickup import NotServed, depth_is, idle, spoken
-from benchmarks.queue.records import Books, Cost
+from benchmarks.queue.records import Cost, Costs
 from benchmarks.target import Target
 from shared.wav import FRAME_MS
 
@@ -113,7 +113,7 @@ def _counts(redis: Redis) -> Counter[str]:
     )
 
 
-async def books(target: Target, redis: Redis, streams: int, seconds: float, jobs: int) -> Books:
+async def costs(target: Target, redis: Redis, streams: int, seconds: float, jobs: int) -> Costs:
     """Measure an idle stack, then streams that all speak, then jobs of one frame each."""
     meter = Meter(target, redis)
     async with Caller(target.url) as caller:
@@ -129,7 +129,7 @@ async def books(target: Target, redis: Redis, streams: int, seconds: float, jobs
         await _jobs(caller, jobs)
         await idle(target, redis)
         job = meter.stop().beyond(resting).less(frame, jobs / spoken_frames)
-    return Books(streams, frame.per(spoken_frames), job.per(jobs))
+    return Costs(streams, frame.per(spoken_frames), job.per(jobs))
 
 
 async def _stream(
