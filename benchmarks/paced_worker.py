@@ -16,6 +16,7 @@ from gpu_worker.heartbeat import Served
 from gpu_worker.signals import StopSignals
 from gpu_worker.worker import Worker
 from scheduler.connections import connect
+from scheduler.side_port import pages, side_port
 from shared.environment import SettingsError
 from shared.errors import SpeechError
 from shared.governance.artifacts import load_artifact
@@ -37,7 +38,11 @@ def serve(settings: WorkerSettings, lanes: int, step_ms: float) -> int:
     signals = StopSignals()
     signals.install()
     runtime = PacedRuntime(lanes, step_ms, settings.backend)
-    return Worker(settings, served, runtime, connect(settings.queue.redis_url), signals).run()
+    worker = Worker(settings, served, runtime, connect(settings.queue.redis_url), signals)
+    registry = worker.metrics.registry
+    answers = pages(registry, live=lambda: worker.is_live, ready=lambda: worker.is_ready)
+    with side_port(settings.metrics, answers):
+        return worker.run()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -34,6 +34,7 @@ from shared.messages import READY
 from shared.settings import (
     GatewaySettings,
     WorkerSettings,
+    on_metrics_port,
     on_port,
     read_artifact_dirs,
     read_namespace,
@@ -253,7 +254,12 @@ class Stack:
         yield Stage((_child("scheduler", ("scheduler",), environment, STOP_MARGIN_S),))
         yield Stage(
             tuple(
-                _child(f"worker-{number}", self.plan.worker, environment, patient_s)
+                _child(
+                    f"worker-{number}",
+                    self.plan.worker,
+                    on_metrics_port(environment, number),
+                    patient_s,
+                )
                 for number in range(1, self.plan.workers + 1)
             )
         )

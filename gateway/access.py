@@ -11,14 +11,19 @@ from typing import Any, Final
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.metrics import OK, GatewayMetrics
 from shared.clock import monotonic_ms
-from shared.errors import NOT_NOW
+from shared.errors import CODES, NOT_NOW
 
 ENTRY: Final = "psionic.access"
 ROUTE: Final = "psionic.route"
 WINDOW_MS: Final = 60_000.0
-POLLED: Final = ("/psionic/csm/worker/metadata", "/psionic/csm/load")
+POLLED: Final = ("/psionic/csm/worker/metadata", "/psionic/csm/load", "/metrics")
 """Like probes, asked again and again by machines."""
+
+DEFECT: Final = "internal_error"
+UNSAID: Final = "unsaid"
+"""What counts where no code was told: a probe's 503, an answer that never left."""
 
 log = structlog.get_logger()
 
@@ -48,9 +53,10 @@ class Refusals:
 class AccessLog:
     """ASGI middleware that logs each HTTP request when its answer has left or broken off."""
 
-    def __init__(self, app: ASGIApp, refusals: Refusals) -> None:
+    def __init__(self, app: ASGIApp, refusals: Refusals, metrics: GatewayMetrics) -> None:
         self._app = app
         self._refusals = refusals
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -59,32 +65,51 @@ class AccessLog:
         started_ms = monotonic_ms()
         status = 0
         sent_bytes = 0
+        last_ms = None
 
         async def counting(message: Message) -> None:
-            nonlocal status, sent_bytes
+            nonlocal status, sent_bytes, last_ms
             if message["type"] == "http.response.start":
                 status = message["status"]
                 if status in NOT_NOW and scope["method"] == "POST":
                     self._refusals.note()
             sent_bytes += len(message.get("body", b""))
             await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                last_ms = monotonic_ms()
 
         try:
             await self._app(scope, receive, counting)
+        except Exception:
+            entry_of(scope)["code"] = DEFECT
+            raise
         finally:
-            self._write(scope, status, sent_bytes, started_ms)
+            latency_ms = (last_ms or monotonic_ms()) - started_ms
+            self._count(scope, status, sent_bytes, latency_ms)
+            self._write(scope, status, sent_bytes, latency_ms)
 
-    def _write(self, scope: Scope, status: int, sent_bytes: int, started_ms: float) -> None:
-        route = scope.get(ROUTE, "unmatched")
+    def _count(self, scope: Scope, status: int, sent_bytes: int, latency_ms: float) -> None:
+        code = entry_of(scope).get("code") or (OK if 0 < status < 400 else UNSAID)
+        self._metrics.answered(_route(scope), code, latency_ms / 1000, sent_bytes)
+        if status in NOT_NOW and scope["method"] == "POST" and code in CODES:
+            self._metrics.rejected(code)
+
+    def _write(self, scope: Scope, status: int, sent_bytes: int, latency_ms: float) -> None:
+        route = _route(scope)
         (log.debug if _is_polled(scope["method"], route) else log.info)(
             "request",
             method=scope["method"] if scope["method"].isalpha() else "?",
             route=route,
             status=status or None,
-            latency_ms=round(monotonic_ms() - started_ms, 1),
+            latency_ms=round(latency_ms, 1),
             bytes=sent_bytes,
             **{name: fact for name, fact in entry_of(scope).items() if fact is not None},
         )
+
+
+def _route(scope: Scope) -> str:
+    """The pattern that matched, since a path may hold anything."""
+    return str(scope.get(ROUTE, "unmatched"))
 
 
 def _is_polled(method: str, route: str) -> bool:

@@ -26,8 +26,17 @@ from gateway.facts import Facts
 from gateway.formats import PLAIN_FORMATS
 from gateway.hints import CarrierPush, Hints, Push
 from gateway.ids import readable_id
+from gateway.metrics import GatewayMetrics
 from gateway.results import ResultReader
-from gateway.routes import PRINCIPAL, AtOnce, Endpoints, SpeechEndpoint, speech_routes
+from gateway.routes import (
+    OPENAI_SPEECH,
+    PRINCIPAL,
+    SPEECH,
+    AtOnce,
+    Endpoints,
+    SpeechEndpoint,
+    speech_routes,
+)
 from gateway.speech import Speech
 from gateway.validation import Validator
 from scheduler.admission import Admission
@@ -36,9 +45,11 @@ from scheduler.connections import connect, connect_async
 from scheduler.events import EventReader
 from scheduler.listeners import Listeners, new_gateway_id
 from scheduler.load import Load
+from scheduler.metrics import families
 from scheduler.results import Results
 from shared.errors import SpeechError
 from shared.governance.artifacts import ArtifactRegistry
+from shared.metrics import CONTENT_TYPE
 from shared.settings import GatewaySettings
 
 READER_TIMEOUT_S = 2.5
@@ -69,15 +80,16 @@ class Gateway:
             redis, queue, self.reader, Admission(redis, queue), self._results, gateway_id
         )
         self._hints = Hints(push)
-        self.speech = Speech(self.listeners, self.facts, self._hints, queue.namespace)
-        self.at_once = AtOnce(settings.max_connections)
+        self.metrics = GatewayMetrics((SPEECH, OPENAI_SPEECH))
+        self.speech = Speech(self.listeners, self.facts, self._hints, queue.namespace, self.metrics)
+        self.at_once = AtOnce(settings.max_connections, self.metrics.inside)
         self._refusals = Refusals()
         self.formats = formats
         self._documents = Documents(settings, registry, self.facts, self._refusals, formats)
         self.app = Starlette(
             routes=self._routes(settings),
             middleware=[
-                Middleware(AccessLog, self._refusals),
+                Middleware(AccessLog, self._refusals, self.metrics),
                 Middleware(Authentication, Principals(settings.api_keys), self._on_speech_error),
             ],
             exception_handlers={
@@ -110,7 +122,14 @@ class Gateway:
             )
             for is_lenient in (False, True)
         )
-        return speech_routes(strict, lenient, endpoints, self._live, self._ready)
+        return speech_routes(
+            strict,
+            lenient,
+            endpoints,
+            live=self._live,
+            ready=self._ready,
+            metrics=self._metrics_page,
+        )
 
     def drain(self) -> None:
         """Let nobody in any more; those inside are served to their end."""
@@ -147,6 +166,14 @@ class Gateway:
         if not reasons:
             return JSONResponse({"status": "ready"})
         return JSONResponse({"status": "not_ready", "reasons": reasons}, status_code=503)
+
+    async def _metrics_page(self, _: Request) -> Response:
+        try:
+            snapshot = await self.facts.snapshot()
+        except SpeechError:
+            snapshot = None
+        body = self.metrics.registry.exposition(families(snapshot))
+        return Response(body, headers={"content-type": CONTENT_TYPE})
 
     async def _on_speech_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, SpeechError)

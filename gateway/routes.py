@@ -110,15 +110,19 @@ class SpeechEndpoint:
 class AtOnce:
     """A bound on the speech requests that are open in this process."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, told: Callable[[int], None] = lambda _: None) -> None:
+        """``told`` hears how many are open whenever that changes."""
         self.most = most
         self.open = 0
+        self._told = told
 
     def __enter__(self) -> None:
         self.open += 1
+        self._told(self.open)
 
     def __exit__(self, *_: object) -> None:
         self.open -= 1
+        self._told(self.open)
 
     def check(self) -> None:
         """Raises SpeechError("too_many_waiting")."""
@@ -201,7 +205,13 @@ Get = Callable[[Request], Awaitable[Response]]
 
 
 def speech_routes(
-    native: SpeechEndpoint, openai: SpeechEndpoint, endpoints: Endpoints, live: Get, ready: Get
+    native: SpeechEndpoint,
+    openai: SpeechEndpoint,
+    endpoints: Endpoints,
+    *,
+    live: Get,
+    ready: Get,
+    metrics: Get,
 ) -> Sequence[BaseRoute]:
     return (
         _route(SPEECH, native, "POST"),
@@ -215,6 +225,7 @@ def speech_routes(
         _route("/health", endpoints.health),
         _route("/health/live", live),
         _route("/health/ready", ready),
+        _route("/metrics", metrics),
     )
 
 

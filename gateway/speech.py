@@ -15,6 +15,7 @@ from typing import Any, Final
 from gateway import runtime
 from gateway.facts import Facts
 from gateway.hints import Hints
+from gateway.metrics import GatewayMetrics
 from gateway.terminals import lasting_facts
 from gateway.validation import SpeechCall
 from scheduler.admission import AdmitRequest
@@ -42,7 +43,12 @@ class Take:
     """One caller's job, event by event."""
 
     def __init__(
-        self, call: SpeechCall, caller: Caller, countdown: Countdown, arrived_ms: float
+        self,
+        call: SpeechCall,
+        caller: Caller,
+        countdown: Countdown,
+        arrived_ms: float,
+        metrics: GatewayMetrics,
     ) -> None:
         self.call = call
         self.claimed: Claimed | None = None
@@ -50,6 +56,9 @@ class Take:
         self._caller = caller
         self._countdown = countdown
         self._arrived_ms = arrived_ms
+        self._metrics = metrics
+        streamed = call.transport.stream_format is not None
+        self._pace = metrics.pace(streamed=streamed, arrived_ms=arrived_ms)
         self.first_audio_ms: int | None = None
         """From admission to the first frame that was heard."""
         self._next_index = 0
@@ -101,12 +110,16 @@ class Take:
             event = await self._caller.next_event()
             if isinstance(event, Claimed):
                 self.claimed = event
+                if self._caller.admitted.kind == "admitted":
+                    self._metrics.waited(event)
             elif isinstance(event, End):
                 return event
             elif event.index == self._next_index:
                 self._next_index += 1
                 if event.index == 0:
                     self.first_audio_ms = event.elapsed_ms
+                if not self.replayed:
+                    self._pace.frame()
                 return event
             elif event.index > self._next_index:
                 raise SpeechError("internal_error", "a frame is missing")
@@ -126,11 +139,19 @@ class Take:
 class Speech:
     """The door of one gateway process, and the callers inside."""
 
-    def __init__(self, listeners: Listeners, facts: Facts, hints: Hints, namespace: str) -> None:
+    def __init__(
+        self,
+        listeners: Listeners,
+        facts: Facts,
+        hints: Hints,
+        namespace: str,
+        metrics: GatewayMetrics,
+    ) -> None:
         self._listeners = listeners
         self._facts = facts
         self._hints = hints
         self._namespace = namespace
+        self._metrics = metrics
         self._inside: dict[Take, asyncio.Task[Any]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._door = asyncio.Semaphore(AT_THE_DOOR)
@@ -146,7 +167,7 @@ class Speech:
         """
         countdown = Countdown(call.timeout_ms + GRACE_MS)
         caller = await self._enter(call, principal)
-        take = Take(call, caller, countdown, arrived_ms)
+        take = Take(call, caller, countdown, arrived_ms, self._metrics)
         task = asyncio.current_task()
         assert task is not None
         self._inside[take] = task

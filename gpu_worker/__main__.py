@@ -7,10 +7,12 @@ import sys
 import structlog
 
 from gpu_worker.heartbeat import Served
+from gpu_worker.metrics import WorkerMetrics
 from gpu_worker.runtime import Runtime
 from gpu_worker.signals import StopSignals
 from gpu_worker.worker import Worker
 from scheduler.connections import connect
+from scheduler.side_port import pages, side_port
 from shared.environment import SettingsError
 from shared.errors import SpeechError
 from shared.governance.artifacts import load_artifact
@@ -37,8 +39,15 @@ def serve(settings: WorkerSettings) -> int:
         served = Served()
     signals = StopSignals()
     signals.install()
-    runtime = Runtime(settings, directory)
-    return Worker(settings, served, runtime, connect(settings.queue.redis_url), signals).run()
+    metrics = WorkerMetrics()
+    runtime = Runtime(settings, directory, metrics.step)
+    redis = connect(settings.queue.redis_url)
+    worker = Worker(settings, served, runtime, redis, signals, metrics)
+    served_pages = pages(
+        metrics.registry, live=lambda: worker.is_live, ready=lambda: worker.is_ready
+    )
+    with side_port(settings.metrics, served_pages):
+        return worker.run()
 
 
 def main() -> int:

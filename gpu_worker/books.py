@@ -18,6 +18,7 @@ from gpu_worker.link import for_show
 from scheduler.queue import EndOutcome, LanePost, Verdict, WorkQueue
 
 if TYPE_CHECKING:
+    from gpu_worker.metrics import WorkerMetrics
     from scheduler.carrier import Carrier
 
 POSTS_PER_CALL: Final = 64
@@ -30,12 +31,18 @@ class Books:
     """The leases of one worker. ``stop`` frees the lane of an execution, if it has one."""
 
     def __init__(
-        self, queue: WorkQueue, carrier: Carrier, origin: Origin, stop: Callable[[str], None]
+        self,
+        queue: WorkQueue,
+        carrier: Carrier,
+        origin: Origin,
+        stop: Callable[[str], None],
+        metrics: WorkerMetrics,
     ) -> None:
         self._queue = queue
         self._carrier = carrier
         self._origin = origin
         self._stop = stop
+        self._metrics = metrics
         self._leases: dict[str, Lease] = {}
 
     def __len__(self) -> int:
@@ -104,6 +111,7 @@ class Books:
         """Another worker has the job, or it has ended: not a word more about it."""
         if self._leases.pop(lease.execution, None) is not None:
             self._stop(lease.execution)
+            self._metrics.lost()
             log.warning("lease_lost", job=lease.job_id, frames=lease.evidence.frames)
 
     def _end(self, lease: Lease, outcome: Outcome) -> None:
@@ -127,5 +135,6 @@ class Books:
         del self._leases[lease.execution]
         self._stop(lease.execution)
         log.info("job_ended", **lease.summary(outcome))
+        self._metrics.ended(outcome.finish_reason, lease.first_audio_ms)
         with for_show("forget"):
             self._carrier.forget([lease.job_id])

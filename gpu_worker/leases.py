@@ -45,7 +45,8 @@ class Lease:
         self.unposted: deque[FrameRecord] = deque()
         self.outcome: Outcome | None = None
         self._claimed_at_ms = self._heard_at_ms = monotonic_ms()
-        self._first_audio_ms: float | None = None
+        self.first_audio_ms: float | None = None
+        """From this claim to the first frame that was made under it."""
 
     @property
     def job_id(self) -> str:
@@ -77,8 +78,8 @@ class Lease:
         if self.outcome is not None:
             return
         if isinstance(event, Frame):
-            if self._first_audio_ms is None:
-                self._first_audio_ms = monotonic_ms() - self._claimed_at_ms
+            if self.first_audio_ms is None:
+                self.first_audio_ms = monotonic_ms() - self._claimed_at_ms
             self.unposted.append(FrameRecord(event.index, event.codes, event.pcm))
         else:
             self.outcome = Outcome(
@@ -116,7 +117,7 @@ class Lease:
         """One log line's worth. Times in milliseconds since the claim, never a word of the text."""
         total_ms = monotonic_ms() - self._claimed_at_ms
         made = self.evidence.frames - len(self.claim.delivered)
-        first = self._first_audio_ms
+        first = self.first_audio_ms
         return {
             "job": self.job_id,
             "execution": self.execution,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gpu_worker.backend import CPU, UNSUPPORTED_ENGINE, Backend, parse_backend
-from gpu_worker.lanes import Event, Generation
+from gpu_worker.lanes import Event, Frame, Generation
 from gpu_worker.telemetry import Probe, Usage, cpu_usage
 from shared.errors import PENDING_PHASES, SpeechError
 from shared.messages import LOADING, NOT_ACCELERATED, NOTHING, READY, UNAVAILABLE
@@ -94,8 +95,16 @@ def _not_ready(requested: str, state: str) -> RuntimeFacts:
 class Runtime:
     """One artifact, loaded once. Every method may be called from any thread."""
 
-    def __init__(self, settings: WorkerSettings, artifact_dir: Path) -> None:
-        self._settings, self._artifact_dir = settings, artifact_dir
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        artifact_dir: Path,
+        stepped: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        """``stepped`` is told, on the engine's thread, how many seconds each step took that made a
+        frame.
+        """
+        self._settings, self._artifact_dir, self._stepped = settings, artifact_dir, stepped
         self._facts = _not_ready(settings.backend.strip() or CPU.label, LOADING)
         self._usage: Probe = cpu_usage
         self._settled = threading.Event()
@@ -209,7 +218,20 @@ class Runtime:
                     engine.stop(command)
                 else:
                     engine.submit(command)
-            engine.tick(self._events.put)
+            self._tick(engine)
+
+    def _tick(self, engine: Engine) -> None:
+        heard: list[Event] = []
+
+        def emit(events: list[Event]) -> None:
+            nonlocal heard
+            heard = events
+            self._events.put(events)
+
+        began = time.perf_counter()
+        engine.tick(emit)
+        if any(isinstance(event, Frame) for event in heard):
+            self._stepped(time.perf_counter() - began)
 
 
 def _ready(requested: str, loaded: Loaded, latency_ms: int) -> RuntimeFacts:

@@ -19,6 +19,7 @@ from gpu_worker.intake import Intake, Taken
 from gpu_worker.lanes import Event, Frame, Generation, Released
 from gpu_worker.leases import FOREIGN_ARTIFACT, Lease
 from gpu_worker.link import Link, for_show
+from gpu_worker.metrics import WorkerMetrics
 from gpu_worker.runtime import EngineFault, RuntimeFacts
 from scheduler.carrier import Carrier
 from scheduler.queue import WorkQueue
@@ -46,6 +47,8 @@ NEWCOMER_WAIT_S: Final = 0.02
 """How long it waits for the engine while lanes are busy: without and with a lane free."""
 STEPS_PER_TURN: Final = 16
 CLOSE_S: Final = 5.0
+SILENT_MS: Final = 30_000.0
+"""A loop that has not gone round for so long is stuck."""
 
 log = structlog.get_logger()
 
@@ -87,6 +90,7 @@ class Worker:
         runtime: SpeechRuntime,
         redis: Redis,
         signals: StopSignals,
+        metrics: WorkerMetrics | None = None,
     ) -> None:
         queue = settings.queue
         self.identity = Identity.of_this_process()
@@ -94,20 +98,31 @@ class Worker:
         self._served = served
         self._runtime = runtime
         self._signals = signals
+        self.metrics = metrics or WorkerMetrics()
         worker_id = self.identity.worker_id
         self._carrier = Carrier(redis, queue.namespace, served.queue)
         self._queue = WorkQueue(redis, queue, self._carrier, served.queue, worker_id)
         self._reaper = Reaper(redis, queue, gap_ms=queue.reap_interval_ms // 2)
         self._intake = Intake(self._carrier, self._queue)
         origin = Origin(worker_id, settings.runtime_image_ref)
-        self._books = Books(self._queue, self._carrier, origin, self._stop)
+        self._books = Books(self._queue, self._carrier, origin, self._stop, self.metrics)
         self._lanes: dict[str, Lane] = {}
         self._link = Link()
         self._drain: Countdown | None = None
         self._renewal, self._beating, self._reaping = Countdown(0), Countdown(0), Countdown(0)
+        self._silent = Countdown(SILENT_MS)
         self._said = ""
         self._is_registered = False
         self._silence_stop_frames = -(-settings.silence_stop_ms // FRAME_MS)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the loop goes round. Redis being away is no reason to start again."""
+        return not self._silent.over
+
+    @property
+    def is_ready(self) -> bool:
+        return self._said == READY
 
     def run(self) -> int:
         """Serve until told to stop or until the engine dies; returns the exit code."""
@@ -129,6 +144,7 @@ class Worker:
 
     def turn(self) -> None:
         """Once round the loop."""
+        self._silent = Countdown(SILENT_MS)
         self._hear_engine(self._patience_s())
         if self._link.due:
             with self._link.attempt():
@@ -179,6 +195,7 @@ class Worker:
             events = self._runtime.poll(patience_s)
             if not events:
                 return
+            self.metrics.spoke(sum(isinstance(event, Frame) for event in events))
             for event in events:
                 self._hear(event)
             patience_s = 0.0
@@ -211,6 +228,7 @@ class Worker:
         told = document(
             self.identity, self._served, settings, facts, usage, state, len(self._books)
         )
+        self.metrics.stands(state, facts, usage, len(self._lanes))
         self._queue.heartbeat(told, lanes=facts.lanes if state == READY else 0)
         if state != self._said:
             log.info("worker_state", state=state, lanes=facts.lanes)

@@ -9,17 +9,57 @@ import threading
 import structlog
 
 from scheduler.connections import TROUBLE, connect, is_away
+from scheduler.metrics import QueueMetrics
 from scheduler.reaper import Reaper
+from scheduler.side_port import pages, side_port
+from shared.clock import Countdown
 from shared.environment import SettingsError
 from shared.logging import configure_logging
+from shared.metrics import Registry
 from shared.settings import SchedulerSettings
+
+SILENT_MS = 30_000.0
+"""Beyond two intervals, a reaper that has not gone round for so long is stuck."""
 
 log = structlog.get_logger()
 
 
 def run(settings: SchedulerSettings, stop: threading.Event) -> None:
-    """Reap once per interval until ``stop`` is set, whatever Redis answers or doesn't."""
-    reaper = Reaper(connect(settings.queue.redis_url), settings.queue)
+    """Reap once per interval until ``stop`` is set, whatever Redis answers or doesn't.
+
+    Raises SettingsError when the port for scrapers can't be had.
+    """
+    rounds = Rounds(settings.queue.reap_interval_ms)
+    redis, namespace = connect(settings.queue.redis_url), settings.queue.namespace
+    served = pages(
+        Registry(),
+        live=lambda: rounds.is_live,
+        ready=lambda: rounds.is_ready,
+        further=QueueMetrics(redis, namespace).families,
+    )
+    with side_port(settings.metrics, served):
+        _reap_on(Reaper(redis, settings.queue), settings, stop, rounds)
+
+
+class Rounds:
+    """How the reaping goes: whether it goes on, and whether the last round was done."""
+
+    def __init__(self, interval_ms: int) -> None:
+        self._silent_ms = SILENT_MS + 2 * interval_ms
+        self._silent = Countdown(self._silent_ms)
+        self.is_ready = False
+
+    @property
+    def is_live(self) -> bool:
+        return not self._silent.over
+
+    def gone(self, done: bool) -> None:
+        self._silent, self.is_ready = Countdown(self._silent_ms), done
+
+
+def _reap_on(
+    reaper: Reaper, settings: SchedulerSettings, stop: threading.Event, rounds: Rounds
+) -> None:
     interval_s = settings.queue.reap_interval_ms / 1000
     away = False
     log.info("scheduler_started", namespace=settings.queue.namespace)
@@ -35,20 +75,21 @@ def run(settings: SchedulerSettings, stop: threading.Event) -> None:
             elif not away:
                 log.warning("redis_away", error=type(error).__name__)
             away = True
+        rounds.gone(done=not away)
     log.info("scheduler_stopped")
 
 
 def main() -> int:
+    stop = threading.Event()
     try:
         settings = SchedulerSettings.from_env()
+        configure_logging("scheduler", settings.log_level)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, lambda *_: stop.set())
+        run(settings, stop)
     except SettingsError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2
-    configure_logging("scheduler", settings.log_level)
-    stop = threading.Event()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signum, lambda *_: stop.set())
-    run(settings, stop)
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,11 +12,20 @@ from redis.exceptions import ResponseError
 
 from scheduler.connections import refusing_when_away
 from scheduler.scripts import AsyncScripts
+from shared.messages import CANCELLED, ERROR, LENGTH, STOP, TIMEOUT, WORKER_LOST
 
 if TYPE_CHECKING:
+    from redis import Redis as BlockingRedis
     from redis.asyncio import Redis
 
+    from scheduler.scripts import Scripts
+
 log = structlog.get_logger()
+
+ENDED_BY: Final = (STOP, LENGTH, CANCELLED, TIMEOUT, ERROR, WORKER_LOST, "discarded")
+"""Why jobs ended, as the load script counts them; a discarded job had no readable record."""
+ROW: Final = 11 + len(ENDED_BY)
+"""What the load script says of one queue."""
 
 MEMORY_LIMIT: Final = 0.8
 """The share of Redis's memory limit above which nothing new is admitted."""
@@ -35,6 +44,9 @@ class QueueLoad:
     mean_service_ms: float = 0.0
     admitted: int = 0
     ended: int = 0
+    retried: int = 0
+    leases_lost: int = 0
+    ended_by: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +94,28 @@ class Load:
             info = await self._redis.info("memory")
         except ResponseError:
             return 0.0  # a server without INFO sets no limit that could be known
-        limit = int(info.get("maxmemory", 0))
-        return int(info["used_memory"]) / limit if limit else 0.0
+        return _share(info)
+
+
+def read_load(redis: BlockingRedis, scripts: Scripts) -> LoadSnapshot:
+    """As ``Load.snapshot``, for a thread that may block. Raises what Redis raises."""
+    reply = scripts.call("load")
+    try:
+        info: Any = redis.info("memory")
+    except ResponseError:
+        return parse(reply)
+    return parse(reply, _share(info))
+
+
+def _share(info: Mapping[str, Any]) -> float:
+    limit = int(info.get("maxmemory", 0))
+    return int(info["used_memory"]) / limit if limit else 0.0
 
 
 def parse(reply: list[bytes], memory_share: float = 0.0) -> LoadSnapshot:
     """What the load script says."""
     queues, workers, gateways = _sections(reply)
-    rows = [queues[i : i + 9] for i in range(0, len(queues), 9)]
+    rows = [queues[i : i + ROW] for i in range(0, len(queues), ROW)]
     return LoadSnapshot(
         queues={row[0].decode(): _queue_load(row) for row in rows},
         workers=tuple(_documents(workers[::2], workers[1::2])),
@@ -130,4 +156,7 @@ def _queue_load(row: list[bytes]) -> QueueLoad:
         mean_service_ms=float(row[6]),
         admitted=int(row[7]),
         ended=int(row[8]),
+        retried=int(row[9]),
+        leases_lost=int(row[10]),
+        ended_by={reason: int(count) for reason, count in zip(ENDED_BY, row[11:], strict=True)},
     )

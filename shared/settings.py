@@ -32,6 +32,7 @@ from shared.environment import (
 from shared.tiers import TIERS, Tier
 
 ARTIFACTS: Final = "PSIONIC_CSM_ARTIFACTS"
+METRICS_PORT: Final = "PSIONIC_CSM_METRICS_PORT"
 RUNTIME_IMAGE_UNSET: Final = "not_configured_local_runtime"
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8081
@@ -103,6 +104,21 @@ class QueueSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SidePortSettings:
+    """Where a process that serves no callers answers scrapers and probes; port 0: nowhere."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def from_env(cls, env: Env = os.environ) -> SidePortSettings:
+        return cls(
+            host=text(env, "PSIONIC_CSM_METRICS_HOST", DEFAULT_HOST),
+            port=integer(env, METRICS_PORT, 0, 0, 65_535),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class GatewaySettings:
     """One gateway process."""
 
@@ -163,6 +179,7 @@ class WorkerSettings:
     silence_stop_ms: int
     torch_threads: int
     drain_grace_ms: int
+    metrics: SidePortSettings
     log_level: str
 
     @classmethod
@@ -187,6 +204,7 @@ class WorkerSettings:
             silence_stop_ms=integer(env, "PSIONIC_CSM_SILENCE_STOP_MS", 2000, 0, 20_000),
             torch_threads=integer(env, "PSIONIC_CSM_TORCH_THREADS", threads_per_worker(1), 1, 256),
             drain_grace_ms=integer(env, "PSIONIC_CSM_DRAIN_GRACE_MS", 25_000, 0, 600_000),
+            metrics=SidePortSettings.from_env(env),
             log_level=_log_level(env),
         )
 
@@ -196,11 +214,16 @@ class SchedulerSettings:
     """The scheduler process, which reaps and publishes."""
 
     queue: QueueSettings
+    metrics: SidePortSettings
     log_level: str
 
     @classmethod
     def from_env(cls, env: Env = os.environ) -> SchedulerSettings:
-        return cls(queue=QueueSettings.from_env(env), log_level=_log_level(env))
+        return cls(
+            queue=QueueSettings.from_env(env),
+            metrics=SidePortSettings.from_env(env),
+            log_level=_log_level(env),
+        )
 
 
 @cache
@@ -300,6 +323,12 @@ def stack_environment(
 def on_port(given: Env, port: int) -> dict[str, str]:
     """``given`` for a gateway that listens on another port."""
     return {**given, "PSIONIC_CSM_PORT": str(port)}
+
+
+def on_metrics_port(given: Env, offset: int) -> dict[str, str]:
+    """``given`` for one of several processes on a host: ``offset`` above the port that is named."""
+    port = SidePortSettings.from_env(given).port
+    return {**given, METRICS_PORT: str(port + offset)} if port else dict(given)
 
 
 def _log_level(env: Env) -> str:

@@ -23,6 +23,7 @@ end
 redis.call('ZREM', key('running', job.queue), id)
 if fault == '1' then
   redis.call('HSET', key('job', id), 'solo', '1')
+  redis.call('HINCRBY', key('stats', job.queue), 'retried', 1)
 else
   redis.call('HINCRBY', key('job', id), 'attempt', -1)
 end

@@ -1,8 +1,8 @@
 -- Live load of every queue. ARGV: ns
 -- Returns per queue: name, waiting, running, lanes, estimated_wait_ms, oldest_wait_ms, service_ms,
---   admitted, ended; then '' and per live worker: the age of its heartbeat in ms
---   and its document; then '' and per live gateway: its id, the age of its renewal in ms and how many
---   callers wait with it
+--   admitted, ended, retried, leases lost, and the ended of each reason; then '' and per live worker:
+--   the age of its heartbeat in ms and its document; then '' and per live gateway: its id, the age of
+--   its renewal in ms and how many callers wait with it
 local now = now_ms()
 local out = {}
 local function add(value) out[#out + 1] = tostring(value) end
@@ -15,16 +15,16 @@ for _, queue in ipairs(queues) do
   if first then
     oldest = now - (tonumber(read_job(first, 'admitted_ms').admitted_ms or '') or now)
   end
-  local stats = redis.call('HMGET', key('stats', queue), 'service_ms', 'admitted', 'ended')
+  local stats = redis.call('HMGET', key('stats', queue), 'service_ms', 'admitted', 'ended', 'retried',
+    'leases_lost', 'ended:stop', 'ended:length', 'ended:cancelled', 'ended:timeout', 'ended:error',
+    'ended:worker_lost', 'ended:discarded')
   add(queue)
   add(redis.call('ZCARD', key('waiting', queue)))
   add(redis.call('ZCARD', key('running', queue)))
   add(lanes)
   add(estimated_wait(queue, lanes, now))
   add(oldest)
-  add(stats[1] or '0')
-  add(stats[2] or '0')
-  add(stats[3] or '0')
+  for i = 1, 12 do add(stats[i] or '0') end
 end
 add('')
 for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key('workers'), now, '+inf')) do

@@ -36,6 +36,7 @@ local held = now < tonumber(redis.call('HGET', reaper, 'hold_until_ms') or '0')
 if not held then
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', running, '-inf', now, 'LIMIT', 0, batch)) do
     local job = read_job(id, 'attempt', 'cancel', 'principal')
+    redis.call('HINCRBY', key('stats', queue), 'leases_lost', 1)
     if not intact(id, 'running') then
       discard(id, queue)
     elseif job.cancel then
@@ -45,6 +46,7 @@ if not held then
       lost = lost + 1
     else
       back_to_waiting(id, queue, job.principal)
+      redis.call('HINCRBY', key('stats', queue), 'retried', 1)
       returned = returned + 1
     end
   end

@@ -8,8 +8,12 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.metrics import GatewayMetrics
 from gateway.routes import Endpoints, speech_routes
 from gateway.schema import Options, SpeechRequest
+from gpu_worker.metrics import WorkerMetrics
+from scheduler.load import LoadSnapshot, QueueLoad
+from scheduler.metrics import families
 from shared.errors import CODES
 from shared.settings import (
     GatewaySettings,
@@ -124,7 +128,9 @@ def test_every_route_is_in_the_contract() -> None:
     """The table of routes holds exactly those that the gateway serves."""
     anything = cast(Any, lambda _: None)
     endpoints = Endpoints(anything, anything, anything)
-    routes = speech_routes(anything, anything, endpoints, anything, anything)
+    routes = speech_routes(
+        anything, anything, endpoints, live=anything, ready=anything, metrics=anything
+    )
     served = {cast(Any, route).path for route in routes}
 
     documented = {
@@ -160,3 +166,31 @@ def test_the_readme_is_honest_about_the_demo() -> None:
 
     assert "noise" in text
     assert "has not yet been shown on a GPU" in text
+
+
+def test_every_metric_is_documented() -> None:
+    """The tables of metrics hold exactly those that the processes tell, with kind and labels."""
+    queue = QueueLoad("q", ended_by={"stop": 1})
+    told = [
+        *GatewayMetrics(("/",)).registry.families(families(LoadSnapshot({"q": queue}))),
+        *WorkerMetrics().registry.families(),
+    ]
+    counted = {"counter": "_total"}
+    known = {
+        family.name + counted.get(family.type, ""): family.type
+        for family in told
+        if not family.name.startswith("process_")
+    }
+
+    section = read("operating.md").partition("## Metrics")[2].partition("## Alerts")[0]
+    documented = {
+        quoted(cells[0])[0]: (cells[1], set(quoted(cells[2])))
+        for cells in rows(section)
+        if cells[0] != "metric"
+    }
+
+    assert {name: kind for name, (kind, _) in documented.items()} == known
+    for family in told:
+        for sample in family.samples:
+            _, labels = documented.get(family.name + counted.get(family.type, ""), ("", None))
+            assert labels is None or set(sample.labels) - {"le"} == labels, family.name

@@ -13,7 +13,7 @@ import pytest
 from scheduler.__main__ import run
 from shared.errors import SpeechError
 from shared.messages import Claimed, FrameRecord
-from shared.settings import SchedulerSettings
+from shared.settings import SchedulerSettings, SidePortSettings
 from tests.conftest import RedisServer, until
 from tests.scheduler.conftest import QUEUE, Deployment
 
@@ -192,7 +192,8 @@ async def test_the_scheduler_lives_through_errors_of_redis(
     """A reap that fails, whatever for, is tried again at the next interval."""
     real.worker()
     stop = threading.Event()
-    settings = SchedulerSettings(replace(real.settings, redis_url=redis_server.url), "info")
+    queue = replace(real.settings, redis_url=redis_server.url)
+    settings = SchedulerSettings(queue, SidePortSettings("127.0.0.1", 0), "info")
     thread = threading.Thread(target=run, args=(settings, stop), daemon=True)
     real.redis.set(real.keys.reaper, "of another type")
     admitted = await real.admit("r1")

@@ -1,0 +1,127 @@
+"""A small port for scrapers and probes, of processes that serve no callers.
+
+Answers ``GET`` of a few fixed paths in threads of its own, a few at a time; anything else is 404.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import AF_INET, AF_INET6, socket
+from typing import Any, Final
+
+import structlog
+from prometheus_client.metrics_core import Metric
+
+from shared.environment import SettingsError
+from shared.metrics import CONTENT_TYPE, Registry
+from shared.settings import METRICS_PORT, SidePortSettings
+
+AT_ONCE: Final = 8
+"""Connections that are answered at a time; one more is closed."""
+STALL_S: Final = 5.0
+"""How long a client may take to say what it wants."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    status: int
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+
+
+Pages = Mapping[str, Callable[[], Page]]
+
+
+def pages(
+    registry: Registry,
+    *,
+    live: Callable[[], bool],
+    ready: Callable[[], bool],
+    further: Callable[[], Iterable[Metric]] = tuple,
+) -> Pages:
+    """What scrapers and probes ask for."""
+    return {
+        "/metrics": lambda: Page(200, registry.exposition(further()), CONTENT_TYPE),
+        "/health/live": lambda: _verdict(live(), "live", "dead"),
+        "/health/ready": lambda: _verdict(ready(), "ready", "not_ready"),
+    }
+
+
+def _verdict(holds: bool, yes: str, no: str) -> Page:
+    return Page(200, f"{yes}\n".encode()) if holds else Page(503, f"{no}\n".encode())
+
+
+@contextmanager
+def side_port(settings: SidePortSettings, served: Pages) -> Iterator[int]:
+    """Answer until the block ends; yields the port, 0 when there is none to be.
+
+    Raises SettingsError when the port can't be had.
+    """
+    if not settings.port:
+        yield 0
+        return
+    try:
+        server = _Server(settings.host, settings.port, served)
+    except OSError as error:
+        takes = f"a port that can be had on {settings.host} ({error.strerror})"
+        raise SettingsError(METRICS_PORT, takes) from error
+    thread = threading.Thread(target=server.serve_forever, name="side-port", daemon=True)
+    thread.start()
+    log.info("side_port_listening", host=settings.host, port=server.server_port)
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, host: str, port: int, served: Pages) -> None:
+        self.address_family = AF_INET6 if ":" in host else AF_INET
+        self.served = served
+        self._places = threading.BoundedSemaphore(AT_ONCE)
+        super().__init__((host, port), _Answer)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            log.error("side_port_failed", exc_info=True)
+
+
+class _Answer(BaseHTTPRequestHandler):
+    timeout = STALL_S
+    server: _Server
+
+    def do_GET(self) -> None:
+        page = self.server.served.get(self.path.partition("?")[0])
+        answer = page() if page else Page(404, b"there is nothing at this path\n")
+        self.send_response_only(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        self.wfile.write(answer.body)
+
+    def log_message(self, *_: Any) -> None:
+        """Who looks is no news."""

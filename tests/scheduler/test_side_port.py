@@ -1,0 +1,145 @@
+"""The small port of processes that serve no callers: scrapes, probes, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
+
+import pytest
+
+from scheduler.side_port import AT_ONCE, pages, side_port
+from shared.environment import SettingsError
+from shared.metrics import CONTENT_TYPE, Registry
+from shared.settings import SidePortSettings
+from tests.conftest import RedisServer, free_port, until
+from tests.exposition import samples
+
+HOST = "127.0.0.1"
+
+
+class Health:
+    live = ready = True
+
+
+@pytest.fixture
+def health() -> Health:
+    return Health()
+
+
+@pytest.fixture
+def port(health: Health) -> Iterator[int]:
+    registry = Registry()
+    registry.counter("tries_total", "tries").inc()
+    answers = pages(registry, live=lambda: health.live, ready=lambda: health.ready)
+    with side_port(SidePortSettings(HOST, free_port()), answers) as port:
+        yield port
+
+
+def ask(port: int, path: str, method: str = "GET") -> tuple[int, str, bytes]:
+    with closing(HTTPConnection(HOST, port, timeout=10)) as connection:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.getheader("content-type", ""), answer.read()
+
+
+def test_a_scraper_is_told(port: int) -> None:
+    """The registry in Prometheus's text form, and what the system knows of the process."""
+    status, content_type, body = ask(port, "/metrics")
+
+    assert (status, content_type) == (200, CONTENT_TYPE)
+    heard = samples(body)
+    assert heard["psionic_csm_tries_total",] == 1
+    assert heard["process_resident_memory_bytes",] > 0
+
+
+def test_probes_are_told(port: int, health: Health) -> None:
+    """Alive and ready are asked for at each probe."""
+    before = [ask(port, path)[0] for path in ("/health/live", "/health/ready")]
+    health.live = health.ready = False
+    after = [ask(port, path)[0] for path in ("/health/live", "/health/ready")]
+
+    assert (before, after) == ([200, 200], [503, 503])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/", 404), ("GET", "/metrics/x", 404), ("POST", "/metrics", 501)],
+)
+def test_nothing_else_is_there(port: int, method: str, path: str, status: int) -> None:
+    """No other path and no other method."""
+    assert ask(port, path, method)[0] == status
+
+
+def test_a_crowd_of_silent_clients_is_bounded(port: int) -> None:
+    """Whoever holds connections and says nothing gets only so many, and threads don't pile up."""
+    held = [socket.create_connection((HOST, port), timeout=10) for _ in range(AT_ONCE + 1)]
+    try:
+        assert held[-1].recv(1) == b""
+    finally:
+        for each in held:
+            each.close()
+
+
+def test_a_port_that_is_taken_stops_the_start() -> None:
+    """The setting is named, since several processes of one host need several ports."""
+    with socket.socket() as other:
+        other.bind((HOST, 0))
+        other.listen()
+        settings = SidePortSettings(HOST, other.getsockname()[1])
+        with (
+            pytest.raises(SettingsError, match="PSIONIC_CSM_METRICS_PORT"),
+            side_port(settings, {}),
+        ):
+            pass
+
+
+def test_port_0_is_no_port() -> None:
+    """Nothing listens unless asked to."""
+    with side_port(SidePortSettings(HOST, 0), {}) as port:
+        assert port == 0
+
+
+def start_scheduler(environment: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "scheduler"], env=environment, stdout=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.redis
+async def test_the_scheduler_serves_the_queues_metrics(redis_server: RedisServer) -> None:
+    """The process answers scrapers and probes, tells when Redis goes, and lives on."""
+    port = free_port()
+    environment = {
+        **os.environ,
+        "PSIONIC_CSM_REDIS_URL": redis_server.url,
+        "PSIONIC_CSM_METRICS_PORT": str(port),
+        "PSIONIC_CSM_REAP_INTERVAL_MS": "50",
+    }
+    process = start_scheduler(environment)
+    assert process.stdout is not None
+    try:
+        lines = (json.loads(line) for line in process.stdout)
+        assert (
+            next(line for line in lines if line["event"] == "side_port_listening")["port"] == port
+        )
+        await until(lambda: ask(port, "/health/ready")[0] == 200)
+        assert samples(ask(port, "/metrics")[2])["psionic_csm_redis_up",] == 1
+
+        redis_server.stop(kill=True)
+        await until(lambda: ask(port, "/health/ready")[0] == 503)
+        assert samples(ask(port, "/metrics")[2])["psionic_csm_redis_up",] == 0
+        assert ask(port, "/health/live")[0] == 200
+
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait(10)
+        process.stdout.close()
