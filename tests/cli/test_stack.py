@@ -172,3 +172,20 @@ def test_why_no_worker_serves_is_told_with_its_code() -> None:
     assert failed.exit_code == NOT_STARTED
     assert failed.lines[0] == "error: csm_model_unavailable: no file"
     assert "psionic-csm artifacts verify /srv/it" in (failed.hint or "")
+
+
+def test_scrapers_find_each_process_on_a_port_of_its_own(
+    recorded: type[Recorder], tmp_path: Path
+) -> None:
+    """The port that was named is the scheduler's, the next ones are the workers'; 0 stays 0."""
+    enter(StackPlan(tmp_path, workers=2), {"PSIONIC_CSM_METRICS_PORT": "9200"})
+    named = {
+        name: SchedulerSettings.from_env(environment).metrics.port
+        for name, environment in children(recorded).items()
+        if name.startswith(("scheduler", "worker"))
+    }
+    enter(StackPlan(tmp_path), {})
+    unnamed = children(recorded)
+
+    assert named == {"scheduler": 9200, "worker-1": 9201, "worker-2": 9202}
+    assert SchedulerSettings.from_env(unnamed["worker-1"]).metrics.port == 0
