@@ -42,11 +42,11 @@ from gateway.validation import Validator
 from scheduler.admission import Admission
 from scheduler.cancellation import Cancellation
 from scheduler.connections import connect, connect_async
-from scheduler.events import EventReader
 from scheduler.listeners import Listeners, new_gateway_id
 from scheduler.load import Load
 from scheduler.metrics import families
 from scheduler.results import Results
+from scheduler.subscriptions import EventReader
 from shared.errors import SpeechError
 from shared.governance.artifacts import ArtifactRegistry
 from shared.metrics import CONTENT_TYPE

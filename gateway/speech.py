@@ -2,7 +2,8 @@
 
 A ``Take`` is one caller's view of one job. Its deadline is the caller's own, kept here on the
 monotonic clock: whatever dies elsewhere, nobody waits longer than that and ``GRACE_MS``, in which
-the worker's own statement of a timeout may still arrive.
+the worker's own statement of a timeout may still arrive. An answer that is whole by then is handed
+over, however slowly its reader takes it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.terminals import lasting_facts
 from gateway.validation import SpeechCall
 from scheduler.admission import AdmitRequest
+from scheduler.connections import RETRY_AFTER_S
 from scheduler.listeners import Caller, Listeners
 from shared.clock import Countdown, monotonic_ms
 from shared.errors import SpeechError
@@ -26,6 +28,10 @@ from shared.governance.artifacts import Artifact
 from shared.messages import Claimed, End, FrameRecord
 
 GRACE_MS: Final = 300
+LAST_LOOK_S: Final = 0.3
+"""How long it may take to find out at the deadline whether the answer is there."""
+READ_S: Final = 1.0
+"""How long a part of an answer that is there may take to come from Redis."""
 NO_WORKER_RETRY_S: Final = 2.0
 AT_THE_DOOR: Final = 32
 """Callers who are being admitted at once, half of the connections to Redis. A crowd queues here:
@@ -62,6 +68,7 @@ class Take:
         self.first_audio_ms: int | None = None
         """From admission to the first frame that was heard."""
         self._next_index = 0
+        self._is_whole = self.replayed
 
     @property
     def replayed(self) -> bool:
@@ -87,13 +94,38 @@ class Take:
         Raises SpeechError: ``queue_timeout`` or ``generation_timeout`` at the caller's own
         deadline, ``queue_unavailable`` when Redis lost the job, ``draining`` when it was cut off.
         """
+        with self.unless_cut():
+            if not self._is_whole:
+                try:
+                    async with asyncio.timeout(max(0.0, self._countdown.remaining_ms) / 1000):
+                        return await self._next()
+                except TimeoutError:
+                    self._is_whole = await self._has_ended()
+            if self._is_whole:
+                return await self._next_of_whole()
+        code = "queue_timeout" if self.claimed is None else "generation_timeout"
+        raise SpeechError(code, "the deadline passed")
+
+    async def _has_ended(self) -> bool:
         try:
-            with self.unless_cut():
-                async with asyncio.timeout(max(0.0, self._countdown.remaining_ms) / 1000):
-                    return await self._next()
+            async with asyncio.timeout(LAST_LOOK_S):
+                return await self._caller.has_ended()
         except TimeoutError:
-            code = "queue_timeout" if self.claimed is None else "generation_timeout"
-            raise SpeechError(code, "the deadline passed") from None
+            return False
+
+    async def _next_of_whole(self) -> FrameRecord | End:
+        try:
+            async with asyncio.timeout(READ_S):
+                return await self._next()
+        except TimeoutError:
+            raise SpeechError(
+                "queue_unavailable", "the queue can't be reached", retry_after_s=RETRY_AFTER_S
+            ) from None
+
+    def start_over(self) -> None:
+        """Once the end was heard: hear the same answer again from its first frame."""
+        self._is_whole, self._next_index = True, 0
+        self._caller.start_over()
 
     @contextmanager
     def unless_cut(self) -> Iterator[None]:

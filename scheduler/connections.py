@@ -2,13 +2,18 @@
 
 A command is tried once more when its connection turns out to be dead, since a restarted Redis
 leaves a pool full of those; every script of ours tolerates a second run after a lost reply.
+
+A time limit is meant for Redis. When this process itself stood still (stopped, swapped out, its
+event loop busy), the limit is over as it wakes, although the reply lies in the socket: such a
+command is asked once more, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import redis
 import redis.asyncio
@@ -50,6 +55,28 @@ BLOCK_MS: Final = 1000
 
 RETRY_AFTER_S: Final = 2.0
 
+LATE_S: Final = 0.1
+"""A time limit that is found out so much later was missed by this process, not by Redis."""
+
+
+class StallRetry(AsyncRetry):
+    """Retries once over a dead connection, and once when this process slept through ``limit_s``."""
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(NoBackoff(), 1, supported_errors=(RedisConnectionError,))
+        self._limit_s = limit_s
+
+    async def call_with_retry(
+        self, do: Callable[[], Awaitable[Any]], fail: Callable[..., Any], *rest: Any, **options: Any
+    ) -> Any:
+        asked_at = time.monotonic()
+        try:
+            return await super().call_with_retry(do, fail, *rest, **options)
+        except RedisTimeoutError:
+            if time.monotonic() - asked_at < self._limit_s + LATE_S:
+                raise
+        return await super().call_with_retry(do, fail, *rest, **options)
+
 
 def connect(url: str, *, timeout_s: float = 1.5) -> redis.Redis:
     """A synchronous client that gives up after ``timeout_s``, which must exceed ``BLOCK_MS``."""
@@ -71,7 +98,7 @@ def connect_async(
         timeout=timeout_s,
         socket_connect_timeout=timeout_s,
         socket_timeout=timeout_s,
-        retry=AsyncRetry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
+        retry=StallRetry(timeout_s),
     )
     return redis.asyncio.Redis.from_pool(pool)
 

@@ -16,8 +16,8 @@ import structlog
 
 from scheduler.admission import Admission, AdmitRequest, Admitted
 from scheduler.connections import TROUBLE, refusing_when_away
-from scheduler.events import EventReader, Subscription
 from scheduler.scripts import AsyncScripts
+from scheduler.subscriptions import EventReader, Subscription
 from shared.errors import SpeechError
 from shared.keys import Keys
 from shared.messages import Event
@@ -38,12 +38,19 @@ log = structlog.get_logger()
 class Caller:
     """One waiting caller and the events of its job. Leave when done, whatever happened."""
 
-    def __init__(self, listeners: Listeners, admitted: Admitted, name: str) -> None:
+    def __init__(
+        self,
+        listeners: Listeners,
+        reader: EventReader,
+        admitted: Admitted,
+        name: str,
+        subscription: Subscription,
+    ) -> None:
         self.admitted = admitted
         self.name = name
         self._listeners = listeners
-        self.subscription: Subscription | None = None
-        self.replayed: list[Event] = []
+        self._reader = reader
+        self.subscription = subscription
 
     @property
     def job_id(self) -> str:
@@ -51,14 +58,24 @@ class Caller:
 
     async def next_event(self) -> Event:
         """The job's next event. Raises ``queue_unavailable`` when the job is gone from Redis."""
-        if self.subscription is None:
-            return self.replayed.pop(0)
         event = await self.subscription.next()
         if event is None:
             raise SpeechError(
                 "queue_unavailable", "the queue lost this job", retry_after_s=RETRY_LOST_S
             )
         return event
+
+    def start_over(self) -> None:
+        """Hear all events once more, from the first."""
+        self._reader.unsubscribe(self.subscription)
+        self.subscription = self._reader.subscribe(self.job_id, news=True, final=True)
+
+    async def has_ended(self) -> bool:
+        """Whether every event that there will ever be is there. False while Redis is away."""
+        try:
+            return await self._reader.has_ended(self.job_id)
+        except TROUBLE:
+            return False
 
     async def leave(self) -> None:
         """Stop listening. Safe after the end, twice, and while Redis is away (then it lapses)."""
@@ -131,30 +148,21 @@ class Listeners:
                 # Redis may carry out yet what it didn't answer in time: nobody waits for that job.
                 self._say_later(job_id, name)
             raise
-        caller = Caller(self, admitted, name)
-        if admitted.kind == "admitted":
-            caller.subscription = subscription
-            self._callers[name] = caller
-            return caller
-        self._reader.unsubscribe(subscription)
+        if admitted.kind != "admitted":
+            self._reader.unsubscribe(subscription)
+            is_replay = admitted.kind == "replay"
+            subscription = self._reader.subscribe(admitted.job_id, news=True, final=is_replay)
+        caller = Caller(self, self._reader, admitted, name, subscription)
         if admitted.kind == "replay":
-            caller.replayed = await self._replay(admitted.job_id)
-            return caller
-        caller.subscription = self._reader.subscribe(admitted.job_id)
-        self._callers[name] = caller
-        try:
-            with refusing_when_away():
-                await self._reader.catch_up([admitted.job_id])
-        except BaseException:
-            await asyncio.shield(caller.leave())
-            raise
+            await self._replay(caller)
+        else:
+            self._callers[name] = caller
         return caller
 
     async def leave(self, caller: Caller) -> None:
+        self._reader.unsubscribe(caller.subscription)
         if self._callers.pop(caller.name, None) is None:
             return
-        if caller.subscription is not None:
-            self._reader.unsubscribe(caller.subscription)
         await self._leave(caller.job_id, caller.name)
 
     async def _leave(self, job_id: str, name: str) -> None:
@@ -185,19 +193,23 @@ class Listeners:
             await self._say_left(job_id, name)
             self._unsaid.pop(name, None)
 
-    async def _replay(self, job_id: str) -> list[Event]:
-        """The events of an ended job. A cancelled one may have no stream any more."""
-        events = await self._results.events(job_id)
-        if not events:
-            record = await self._results.read(job_id)
+    async def _replay(self, caller: Caller) -> None:
+        """See to it that a replay hears an end: a cancelled job may have no stream any more."""
+        try:
+            with refusing_when_away():
+                if await self._reader.has_ended(caller.job_id):
+                    return
+            record = await self._results.read(caller.job_id)
             if record is None or record.end is None:
                 raise SpeechError(
                     "queue_unavailable",
                     "the outcome of this request is no longer kept",
                     retry_after_s=RETRY_LOST_S,
                 )
-            events = [record.end]
-        return events
+            caller.subscription.deliver(record.end)
+        except BaseException:
+            self._reader.unsubscribe(caller.subscription)
+            raise
 
     async def _renew_for_ever(self) -> None:
         while not self._closing:
@@ -220,7 +232,7 @@ class Listeners:
             "listen", self._settings.listener_ttl_ms, self._gateway_id, len(self._callers), *flat
         )
         for caller, more_to_come in zip(callers, answers, strict=True):
-            if not more_to_come and caller.subscription is not None:
+            if not more_to_come:
                 caller.subscription.lose()
 
 

@@ -2,6 +2,7 @@
 -- One truth: a live job is in exactly one of the waiting and running sets of its queue.
 
 local NS = ARGV[1]
+local MAX_MEMBERSHIP_MS = 60000 -- the most that a listener's membership may be set to last
 local FRAME_BYTES = 64 + 3840 -- a frame's codes and PCM
 
 local function key(...)
@@ -134,13 +135,18 @@ local function end_job(id, o, now)
     'total_ms', total)
   wake(id)
 
-  redis.call('PEXPIRE', key('listeners', id), o.result_ttl)
+  -- Whoever counts as listening finds the answer, however short results are kept for others: its
+  -- gateway may stand still for a while.
+  local last = redis.call('ZREVRANGE', key('listeners', id), 0, 0, 'WITHSCORES')[2]
+  local heard = math.min((tonumber(last or '') or now) - now, MAX_MEMBERSHIP_MS)
+  local kept = math.max(o.result_ttl, heard)
+  redis.call('PEXPIRE', key('listeners', id), kept)
   if o.abandoned == '1' then
     redis.call('UNLINK', key('events', id))
     redis.call('PEXPIRE', jk, o.result_ttl)
     unbind(id, principal, job.request_id)
   else
-    redis.call('PEXPIRE', key('events', id), o.result_ttl)
+    redis.call('PEXPIRE', key('events', id), kept)
     redis.call('PEXPIRE', jk, o.metadata_ttl)
     local rk = key('request', principal, job.request_id)
     if redis.call('GET', rk) == id then redis.call('PEXPIRE', rk, o.metadata_ttl) end

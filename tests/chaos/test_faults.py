@@ -53,17 +53,16 @@ async def test_a_stalled_process_costs_nobody_a_word(
     await chaos.settled()
 
 
-async def test_a_stalled_gateway_answers_truly_or_with_a_code(chaos: Chaos) -> None:
-    """Stopped for longer than its Redis calls may take: the whole answer, or a typed refusal."""
+async def test_a_stalled_gateway_costs_nobody_a_word(chaos: Chaos) -> None:
+    """Stopped for longer than its Redis calls may take, and than results are kept for others."""
     expected = await undisturbed(chaos)
     callers = [asyncio.create_task(chaos.speak()) for _ in range(4)]
     await chaos.running(2)
-    await chaos.stall("gateway", 3.0)
+    await chaos.stall("gateway", 3.5)
 
     answers = await asyncio.gather(*callers)
 
-    for answer in answers:
-        assert answer.digest == expected or answer.code == "queue_unavailable"
+    assert {(answer.status, answer.digest) for answer in answers} == {(200, expected)}
     await chaos.settled()
 
 
@@ -151,5 +150,5 @@ async def test_a_storm_of_cancels_and_departures_leaves_nothing(chaos: Chaos) ->
     codes = {answer.code for answer in answers if answer is not None}
     assert codes <= {None, "cancelled", *REFUSALS}
     await chaos.settled()
-    await asyncio.sleep(6)  # results, cancels and RQ's leftovers run out
+    await asyncio.sleep(8)  # results, cancels and RQ's leftovers run out
     assert chaos.keys() - before == {}

@@ -17,12 +17,12 @@ from scheduler.admission import Admission, AdmitRequest, Admitted
 from scheduler.cancellation import Cancellation
 from scheduler.carrier import Carrier
 from scheduler.connections import connect, connect_async
-from scheduler.events import EventReader
 from scheduler.listeners import Caller, Listeners
 from scheduler.load import Load
 from scheduler.queue import Claim, LanePost, WorkQueue
 from scheduler.reaper import Reaper, ReapReport
 from scheduler.results import Results
+from scheduler.subscriptions import EventReader
 from shared.keys import Keys
 from shared.messages import FrameRecord, SpeechJob, Terminal
 from shared.settings import QueueSettings

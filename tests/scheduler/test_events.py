@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from scheduler.listeners import Caller
+from scheduler.subscriptions import WINDOW
 from shared.errors import SpeechError
 from shared.messages import Claimed, End, Event, FrameRecord
 from tests.conftest import RedisServer, until
@@ -87,6 +88,58 @@ async def test_who_attaches_late_hears_the_whole_answer(listening: Deployment) -
     assert second.admitted.kind == "attached"
     assert shape(await heard(first)) == [2, "End"]
     assert shape(await heard(second)) == ["Claimed", 0, 1, 2, "End"]
+
+
+async def test_what_a_caller_has_not_taken_stays_in_redis(listening: Deployment) -> None:
+    """A slow caller is given a few events at a time, in order, and in the end all of them."""
+    work = listening.worker()
+    caller = await listening.join("r1")
+    claim = listening.claim(work)
+    assert isinstance(await asyncio.wait_for(caller.next_event(), 5), Claimed)
+    length = 3 * WINDOW
+    listening.post(work, claim, *range(length))
+    work.end(claim.job_id, claim.execution, terminal("length"))
+
+    taken: list[Event] = []
+    while not taken or not isinstance(taken[-1], End):
+        taken.append(await asyncio.wait_for(caller.next_event(), 20))
+        await asyncio.sleep(0.002)
+        assert len(caller.subscription._window) < WINDOW
+
+    assert shape(taken) == [*range(length), "End"]
+
+
+async def test_what_is_there_is_heard_before_that_it_is_gone(listening: Deployment) -> None:
+    """Told that nothing more will come, a caller still gets everything that came."""
+    work = listening.worker()
+    caller = await listening.join("r1")
+    claim = listening.claim(work)
+    listening.post(work, claim, 0, 1)
+    caller.subscription.lose()
+
+    events = [await asyncio.wait_for(caller.next_event(), 5) for _ in range(3)]
+
+    assert shape(events) == ["Claimed", 0, 1]
+    with pytest.raises(SpeechError, match="queue_unavailable"):
+        await asyncio.wait_for(caller.next_event(), 5)
+
+
+async def test_an_answer_outlives_its_listeners_silence(fake: Deployment) -> None:
+    """Whoever counts as listening finds the answer, however short results are kept for others."""
+    object.__setattr__(fake.settings, "result_ttl_ms", 1000)
+    work = fake.worker()
+    caller = await fake.join("r1")
+    claim = fake.claim(work)
+    fake.post(work, claim, 0)
+    work.end(claim.job_id, claim.execution, terminal("length"))
+    fake.advance_ms(fake.settings.listener_ttl_ms - 500)
+    fake.reader.start()
+    fake.listeners.start()
+
+    assert shape(await heard(caller)) == ["Claimed", 0, "End"]
+
+    await fake.listeners.close()
+    await fake.reader.close()
 
 
 async def test_a_replay_hears_the_whole_answer(listening: Deployment) -> None:

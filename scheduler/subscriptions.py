@@ -1,0 +1,254 @@
+"""What happens to jobs, as the gateways that wait for them hear it.
+
+Each job has a stream of events. A gateway doesn't read those of all its jobs: writers add the job's
+id to the wake stream of every gateway that listens, and the gateway's one reader blocks on that
+stream alone. So the cost doesn't grow with the jobs that merely wait, and a job that is added while
+the reader blocks is not missed.
+
+What is read is bounded: a caller that has taken what it was given asks for the next few events, by
+its place in the stream, and only if there are any. A slow one leaves the rest in Redis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from scheduler.connections import BLOCK_MS, TROUBLE
+from scheduler.events import parse
+from shared.keys import Keys
+from shared.messages import Event, MalformedMessage
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+WAKE_BATCH: Final = 10_000
+"""As long as the wake stream is kept: a full batch may have lost entries."""
+
+WINDOW: Final = 16
+"""Most events that are held for one caller, of 4 KiB each."""
+
+READ_AT_ONCE: Final = 32
+"""Most jobs that are read in one call, so that no reply keeps the process busy for long."""
+
+START: Final = b"0-0"
+
+log = structlog.get_logger()
+
+
+class Subscription:
+    """One caller's view of one job's events, in order, from the first."""
+
+    def __init__(self, reader: EventReader, job_id: str, *, news: bool, final: bool) -> None:
+        self.job_id = job_id
+        self.position: bytes = START
+        self.news = news
+        """There may be events behind ``position``."""
+        self.final = final
+        """Nothing will be added to what there is, so a read that finds nothing is the end."""
+        self.hungry = False
+        self._reader = reader
+        self._window: deque[Event | None] = deque()
+        self._fed = asyncio.Event()
+
+    async def next(self) -> Event | None:
+        """The next event, or None when the job is gone from Redis. For one caller at a time."""
+        while not self._window:
+            self._fed.clear()
+            self.hungry = True
+            self._reader.want(self)
+            await self._fed.wait()
+        return self._window.popleft()
+
+    def deliver(self, event: Event | None) -> None:
+        """Hold one more event; None: what comes next can't be read, or is gone."""
+        self._window.append(event)
+        self.hungry = False
+        self._fed.set()
+
+    def lose(self) -> None:
+        """Nothing more will come. What there is can still be read."""
+        self.final = True
+        self._reader.want(self)
+
+    @property
+    def due(self) -> bool:
+        """Whether its caller waits for what a read may find."""
+        return self.hungry and (self.news or self.final)
+
+
+class EventReader:
+    """One gateway process's reader for all its jobs.
+
+    ``redis`` must allow a read to block for ``BLOCK_MS``.
+    """
+
+    def __init__(self, redis: Redis, namespace: str, gateway_id: str) -> None:
+        self._redis = redis
+        self._keys = Keys(namespace)
+        self._wake_key = self._keys.wake(gateway_id)
+        self._wake_position: bytes = START
+        self._subscriptions: dict[str, set[Subscription]] = {}
+        self._due: dict[Subscription, None] = {}
+        self._wanted = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    def start(self) -> None:
+        self._tasks = {
+            asyncio.create_task(self._wake_for_ever(), name="event-wake"),
+            asyncio.create_task(self._read_for_ever(), name="event-reader"),
+        }
+
+    async def close(self) -> None:
+        # A cancellation that meets a dying connection may come out as that connection's error, so
+        # the loops are also told to end.
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        with suppress(*TROUBLE):
+            await self._redis.delete(self._wake_key)
+
+    @property
+    def alive(self) -> bool:
+        return bool(self._tasks) and not any(task.done() for task in self._tasks)
+
+    def subscribe(self, job_id: str, *, news: bool = False, final: bool = False) -> Subscription:
+        """Hear a job's events. ``news``: it may have some already, ``final``: and has them all."""
+        subscription = Subscription(self, job_id, news=news, final=final)
+        self._subscriptions.setdefault(job_id, set()).add(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        self._due.pop(subscription, None)
+        group = self._subscriptions.get(subscription.job_id)
+        if group is not None:
+            group.discard(subscription)
+            if not group:
+                del self._subscriptions[subscription.job_id]
+
+    def want(self, subscription: Subscription) -> None:
+        """Read for this one when its turn comes, if that may find anything."""
+        if subscription.due:
+            self._due[subscription] = None
+            self._wanted.set()
+
+    async def has_ended(self, job_id: str) -> bool:
+        """Whether all that a job will ever have is there. Raises what Redis raises."""
+        last: Any = await self._redis.xrevrange(self._keys.events(job_id), count=1)
+        return bool(last) and last[0][1].get(b"k") == b"end"
+
+    def _tell(self, job_ids: Iterable[str]) -> None:
+        """There is news of these jobs."""
+        for job_id in job_ids:
+            for subscription in self._subscriptions.get(job_id, ()):
+                subscription.news = True
+                self.want(subscription)
+
+    async def _wake_for_ever(self) -> None:
+        failures = 0
+        while not self._closing:
+            try:
+                if failures:
+                    await self._redis.ping()
+                    self._wake_position = START
+                    self._tell(list(self._subscriptions))
+                    log.info("event_reader_recovered")
+                    failures = 0
+                await self._hear_wakes()
+            except TROUBLE as error:
+                failures += 1
+                if failures == 1:
+                    log.warning("event_reader_lost_redis", error=type(error).__name__)
+                await asyncio.sleep(min(0.1 * failures, 1.0))
+
+    async def _hear_wakes(self) -> None:
+        reply: Any = await self._redis.xread(
+            {self._wake_key: self._wake_position}, count=WAKE_BATCH, block=BLOCK_MS
+        )
+        if not reply:
+            return
+        entries = reply[0][1]
+        self._wake_position = entries[-1][0]
+        woken = {fields.get(b"job", b"").decode("utf-8", "replace") for _, fields in entries}
+        overrun = len(entries) >= WAKE_BATCH
+        self._tell(list(self._subscriptions) if overrun else woken)
+
+    async def _read_for_ever(self) -> None:
+        while not self._closing:
+            await self._wanted.wait()
+            batch = self._next_batch()
+            if not batch:
+                self._wanted.clear()
+                continue
+            try:
+                await self._read(batch)
+            except TROUBLE:
+                for group in batch.values():
+                    for subscription in group:
+                        subscription.news = True
+                        self.want(subscription)
+                await asyncio.sleep(0.1)
+
+    def _next_batch(self) -> dict[str, list[Subscription]]:
+        """Those whose turn it is, by job. Callers of one job that stand at one place share a read,
+        others take turns.
+        """
+        batch: dict[str, list[Subscription]] = {}
+        for subscription in self._due:
+            group = batch.get(subscription.job_id)
+            if group is None:
+                if len(batch) == READ_AT_ONCE:
+                    break
+                batch[subscription.job_id] = [subscription]
+            elif group[0].position == subscription.position:
+                group.append(subscription)
+        for group in batch.values():
+            for subscription in group:
+                del self._due[subscription]
+        return batch
+
+    async def _read(self, batch: Mapping[str, list[Subscription]]) -> None:
+        streams: dict[bytes | str | memoryview, int | bytes | str | memoryview] = {
+            self._keys.events(job_id): group[0].position for job_id, group in batch.items()
+        }
+        was_final = {each for group in batch.values() for each in group if each.final}
+        for group in batch.values():
+            for subscription in group:
+                subscription.news = False  # what comes from now on is told again
+        reply: Any = await self._redis.xread(streams, count=WINDOW)
+        found: dict[bytes, list[tuple[bytes, dict[bytes, bytes]]]] = dict(reply or ())
+        for job_id, group in batch.items():
+            entries = found.get(self._keys.events(job_id).encode(), [])
+            for position, fields in entries:
+                self._hear(group, position, fields)
+            for subscription in group:
+                if not entries and subscription in was_final:
+                    subscription.deliver(None)
+                elif len(entries) == WINDOW:
+                    subscription.news = True
+                self.want(subscription)
+
+    def _hear(
+        self, group: Iterable[Subscription], position: bytes, fields: Mapping[bytes, bytes]
+    ) -> None:
+        """Pass one entry on. One that can't be read ends its own callers' wait, nobody else's."""
+        try:
+            event = parse(fields)
+        except MalformedMessage as error:
+            log.error("event_unreadable", why=str(error))
+            for subscription in group:
+                subscription.position = position
+                subscription.deliver(None)
+            return
+        for subscription in group:
+            subscription.position = position
+            if event is not None:
+                subscription.deliver(event)

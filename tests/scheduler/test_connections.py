@@ -1,0 +1,43 @@
+"""Redis clients: a time limit is for Redis, and not for a process that itself stood still."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from scheduler.connections import connect_async
+from tests.conftest import RedisServer
+
+pytestmark = pytest.mark.redis
+
+
+async def test_a_process_that_stood_still_asks_again(redis_server: RedisServer) -> None:
+    """The reply came in time and lay in the socket: nobody is told that Redis is away."""
+    client = connect_async(redis_server.url, timeout_s=0.4)
+    await client.ping()
+    asking = asyncio.create_task(client.blpop(["nothing"], timeout=0.2))
+    await asyncio.sleep(0.05)
+    time.sleep(1.0)  # noqa: ASYNC251  the whole process, as when it is stopped
+
+    assert await asking is None
+    await client.aclose()
+
+
+async def test_a_redis_that_hangs_is_not_asked_again(redis_server: RedisServer) -> None:
+    """A time limit that was missed by Redis counts, once."""
+    client = connect_async(redis_server.url, timeout_s=0.4)
+    await client.ping()
+    os.kill(redis_server.pid, signal.SIGSTOP)
+    try:
+        asked_at = time.monotonic()
+        with pytest.raises(RedisTimeoutError):
+            await client.ping()
+        assert time.monotonic() - asked_at < 0.75
+    finally:
+        os.kill(redis_server.pid, signal.SIGCONT)
+    await client.aclose()
