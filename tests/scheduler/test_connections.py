@@ -20,7 +20,7 @@ async def test_a_process_that_stood_still_asks_again(redis_server: RedisServer) 
     """The reply came in time and lay in the socket: nobody is told that Redis is away."""
     client = connect_async(redis_server.url, timeout_s=0.4)
     await client.ping()
-    asking = asyncio.create_task(client.blpop(["nothing"], timeout=0.2))
+    asking = asyncio.ensure_future(client.execute_command("BLPOP", "nothing", "0.2"))
     await asyncio.sleep(0.05)
     time.sleep(1.0)  # noqa: ASYNC251  the whole process, as when it is stopped
 
