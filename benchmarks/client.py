@@ -10,7 +10,7 @@ import json
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -25,12 +25,12 @@ BROKEN: Final = 0
 
 @dataclass(slots=True)
 class Reply:
-    """``pieces_at``: when each piece of the body came, on ``time.perf_counter``'s clock."""
+    """``lines_at``: when each line of the body was whole, on ``time.perf_counter``'s clock."""
 
     status: int = BROKEN
     headers: dict[str, str] = field(default_factory=dict)
     body: bytearray = field(default_factory=bytearray)
-    pieces_at: list[float] = field(default_factory=list)
+    lines_at: list[float] = field(default_factory=list)
 
     def json(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(self.body)
@@ -114,7 +114,8 @@ class _Connection(asyncio.Protocol):
         return self._keeps and self._transport is not None
 
     async def exchange(self, request: bytes) -> Reply:
-        assert self._transport is not None
+        if self._transport is None:
+            raise ConnectionResetError("the connection broke before it was used")
         self._reply = reply = Reply()
         self._parser = httptools.HttpResponseParser(self)
         self._done = asyncio.get_running_loop().create_future()
@@ -129,8 +130,7 @@ class _Connection(asyncio.Protocol):
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         self._register.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -148,8 +148,9 @@ class _Connection(asyncio.Protocol):
         self._reply.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_body(self, piece: bytes) -> None:
-        self._reply.pieces_at.append(time.perf_counter())
         self._reply.body += piece
+        if lines := piece.count(b"\n"):
+            self._reply.lines_at += [time.perf_counter()] * lines
 
     def on_message_complete(self) -> None:
         self._reply.status = self._parser.get_status_code()

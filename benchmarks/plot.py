@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from xml.sax.saxutils import escape
 
 from benchmarks.records import Report
@@ -29,17 +29,22 @@ def svg(report: Report) -> str:
     limit_end = min(most, top * report.floor_s)
     body = [
         *_axes(ours, top, place),
-        _line([(0.0, 0.0), (limit_end, limit_end / report.floor_s)], LIMIT, place, dashes="6 4"),
+        line([(0.0, 0.0), (limit_end, limit_end / report.floor_s)], LIMIT, place, dashes="6 4"),
         *_series(ours, OURS, place),
         *_series(theirs, THEIRS, place),
         *_legend(bool(theirs)),
-        _text(WIDTH / 2, 22, _title(report), anchor="middle", size=14),
+        label(WIDTH / 2, 22, _title(report), anchor="middle", size=14),
     ]
+    return picture(body, HEIGHT)
+
+
+def picture(body: Iterable[str], height: int) -> str:
+    """The whole file."""
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
             'font-family="sans-serif">',
-            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+            f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
             *body,
             "</svg>\n",
         ]
@@ -55,23 +60,23 @@ def _axes(ours: Sequence[Point], top: float, place: Callable[[Point], Point]) ->
     left, floor = place((0, 0))
     yield f'<path d="M{left} {TOP}V{floor}H{WIDTH - RIGHT}" fill="none" stroke="black"/>'
     for x, _ in ours:
-        yield _text(place((x, 0))[0], floor + 18, f"{x:g}", anchor="middle")
+        yield label(place((x, 0))[0], floor + 18, f"{x:g}", anchor="middle")
     for part in range(5):
         y = top * part / 4
-        yield _text(left - 6, place((0, y))[1] + 4, f"{y:.3g}", anchor="end")
-    yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, "lanes", anchor="middle")
+        yield label(left - 6, place((0, y))[1] + 4, f"{y:.3g}", anchor="end")
+    yield label((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, "lanes", anchor="middle")
 
 
 def _series(points: Sequence[Point], colour: str, place: Callable[[Point], Point]) -> Iterator[str]:
     if points:
-        yield _line(points, colour, place)
+        yield line(points, colour, place)
     for point in points:
         x, y = place(point)
         yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>'
-        yield _text(x, y - 9, f"{point[1]:.2f}", anchor="middle")
+        yield label(x, y - 9, f"{point[1]:.2f}", anchor="middle")
 
 
-def _line(
+def line(
     points: Sequence[Point],
     colour: str,
     place: Callable[[Point], Point],
@@ -88,13 +93,13 @@ def _legend(has_oracle: bool) -> Iterator[str]:
     entries = [("psionic csm", OURS), ("bound by memory bandwidth", LIMIT)]
     if has_oracle:
         entries.insert(1, ("transformers", THEIRS))
-    for row, (label, colour) in enumerate(entries):
+    for row, (name, colour) in enumerate(entries):
         y = TOP + 16 + 18 * row
         yield f'<rect x="{LEFT + 14}" y="{y - 9}" width="12" height="10" fill="{colour}"/>'
-        yield _text(LEFT + 32, y, label)
+        yield label(LEFT + 32, y, name)
 
 
-def _text(x: float, y: float, text: str, *, anchor: str = "start", size: int = 12) -> str:
+def label(x: float, y: float, text: str, *, anchor: str = "start", size: int = 12) -> str:
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">'
         f"{escape(text)}</text>"

@@ -101,3 +101,76 @@ def bench_queue(
     from cli import bench_queue as command
 
     command.run(command.QueueWish(seconds=seconds, streams=streams, report_file=report_file))
+
+
+@app.command("load")
+def bench_load(
+    url: Annotated[
+        str | None,
+        typer.Option("--url", help="A gateway to load; default: a stack started for it."),
+    ] = None,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", help="Default: PSIONIC_CSM_API_KEY.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1, max=86_400, help="Of each phase.")
+    ] = 60.0,
+    load: Annotated[
+        float, typer.Option("--load", min=0.01, max=100, help="Over what the lanes can speak.")
+    ] = 0.8,
+    overload: Annotated[
+        float | None,
+        typer.Option(
+            "--overload", min=1, max=100, help="A phase at capacity, then one at so many times it."
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", min=0.01, help="Calls a second, in the place of --load."),
+    ] = None,
+    mix: Annotated[
+        str, typer.Option("--mix", help="Lengths in seconds and their weights.")
+    ] = "0.8:3,2.4:5,6.4:2",
+    timeouts: Annotated[
+        str, typer.Option("--timeouts", help="Seconds; each call has one of them.")
+    ] = "10,20",
+    lanes: Annotated[
+        int, typer.Option("--lanes", min=1, max=512, help="Of each worker of the own stack.")
+    ] = 32,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Of the own stack.")] = 1,
+    step_ms: Annotated[
+        float, typer.Option("--step-ms", min=1, max=1000, help="A frame's time in a lane.")
+    ] = 80.0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of arrivals and lengths.")] = 1,
+    report_file: Annotated[
+        Path | None, typer.Option("--json", help="Write all numbers to this file.")
+    ] = None,
+    plot_file: Annotated[
+        Path | None, typer.Option("--plot", help="Write depth and latencies as an SVG.")
+    ] = None,
+) -> None:
+    """Load a stack with Poisson arrivals and say how it stood: latencies, goodput, refusals.
+
+    The own stack's engines compute nothing. Ends with code 6 when a bound is missed.
+    """
+    from cli import bench_load as command
+    from cli.client import api_key_from
+
+    command.run(
+        command.LoadWish(
+            url=url,
+            api_key=api_key or api_key_from(),
+            seconds=seconds,
+            load=load,
+            overload=overload,
+            rate=rate,
+            mix=mix,
+            timeouts=timeouts,
+            lanes=lanes,
+            workers=workers,
+            step_ms=step_ms,
+            seed=seed,
+            report_file=report_file,
+            plot_file=plot_file,
+        )
+    )
