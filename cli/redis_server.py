@@ -16,6 +16,8 @@ from shared.keys import RQ_REGISTRIES, Keys
 
 LOOPBACK: Final = "127.0.0.1"
 PING_WAIT_S: Final = 1.0
+MAX_MEMORY: Final = "1gb"
+"""Of a throwaway server: four times what is kept of audio at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class OwnRedis:
             str(self.binary),
             *("--bind", LOOPBACK, "--port", str(self.port), "--dir", str(directory)),
             *("--save", "", "--appendonly", "no", "--daemonize", "no"),
-            *("--maxmemory-policy", "noeviction", "--loglevel", "warning"),
+            *("--maxmemory", MAX_MEMORY, "--maxmemory-policy", "noeviction"),
+            *("--loglevel", "warning"),
             *self.options,
         )
 

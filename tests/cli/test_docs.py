@@ -124,6 +124,16 @@ def test_every_code_is_in_the_contract() -> None:
     }
 
 
+def test_every_failure_is_in_the_runbook() -> None:
+    """Whoever is called for a code that is the service's own finds its cause and what to do."""
+    section = read("operating.md").partition("## Runbook")[2].partition("## Adding")[0]
+
+    documented = {code for cells in rows(section) if len(cells) == 3 for code in quoted(cells[0])}
+
+    own = {code for code, spec in CODES.items() if spec.retryable}
+    assert own <= documented
+
+
 def test_every_route_is_in_the_contract() -> None:
     """The table of routes holds exactly those that the gateway serves."""
     anything = cast(Any, lambda _: None)
@@ -153,6 +163,18 @@ def test_every_request_field_is_in_the_contract() -> None:
     assert set(documented) == {*SpeechRequest.model_fields, *(f"psionic_csm.{n}" for n in nested)}
     place = documented.index("psionic_csm")
     assert set(documented[place - 2 : place]) == Options.model_fields.keys() - nested
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_within_pages_lead_to_headings(page: Path) -> None:
+    """A link to a section, of this page or another, has its heading."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+    for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)#([^)]+)\)", text):
+        there = (page.parent / target if target else page).read_text(encoding="utf-8")
+        headings = re.findall(r"^#+ (.+)$", there, re.MULTILINE)
+        known = {re.sub(r"[^a-z0-9_ -]", "", each.lower()).replace(" ", "-") for each in headings}
+        assert anchor in known, f"{target}#{anchor}"
 
 
 def test_the_readme_is_one_screen() -> None:

@@ -61,6 +61,7 @@ def test_a_throwaway_server_writes_nothing_and_hears_only_loopback(tmp_path: Pat
     assert options["--save"] == ""
     assert options["--appendonly"] == "no"
     assert options["--maxmemory-policy"] == "noeviction"
+    assert options["--maxmemory"] == "1gb"
 
 
 def test_an_absent_server_is_refused_in_words() -> None:

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 WAIT_S = 60.0
@@ -26,6 +26,13 @@ class Example:
     line: int
     language: str
     text: str
+
+    def on_ports(self, ports: Mapping[str, int]) -> Example:
+        """The same on other ports than the page's, which may be taken here."""
+        text = self.text
+        for shown, port in ports.items():
+            text = re.sub(rf"\b{shown}\b", str(port), text)
+        return replace(self, text=text)
 
     def run(self, folder: Path, environment: Mapping[str, str]) -> None:
         """Fails unless it ends well and prints what the page says."""
