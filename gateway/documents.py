@@ -141,11 +141,11 @@ class Documents:
         self._namespace = settings.queue.namespace
 
     async def health(self) -> dict[str, Any]:
-        return self._health(await self._snapshot())
+        return self._health(await self._facts.prompt())
 
     async def metadata(self) -> dict[str, Any]:
         """The health document, and each live worker of the namespace."""
-        snapshot = await self._snapshot()
+        snapshot = await self._facts.prompt()
         workers = snapshot.workers if snapshot else ()
         return {**self._health(snapshot), "workers": [_worker(each) for each in workers]}
 
@@ -201,12 +201,6 @@ class Documents:
         if snapshot.queue(self._queue(default)).lanes > 0:
             return []
         return [runtime.refusal_code(runtime.workers_of(default, snapshot.workers))]
-
-    async def _snapshot(self) -> LoadSnapshot | None:
-        try:
-            return await self._facts.snapshot()
-        except SpeechError:
-            return None
 
     def _queue(self, artifact: Artifact) -> str:
         return artifact.queue_name(self._namespace)

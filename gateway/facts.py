@@ -18,7 +18,7 @@ from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact
 
 FRESH_MS: Final = 250.0
-"""How old a fact may be that a decision rests on."""
+"""How old a fact may be that a decision rests on, also the fact that Redis is away."""
 RECENT_MS: Final = 2000.0
 """How old a fact may be that only labels an answer."""
 BACK_OFF_MS: Final = 500.0
@@ -36,16 +36,29 @@ class Facts:
         self._reading: asyncio.Task[LoadSnapshot] | None = None
         self._latest: LoadSnapshot | None = None
         self._read_at = 0.0
+        self._failure: SpeechError | None = None
         self._failed_at = -BACK_OFF_MS
 
     async def snapshot(self) -> LoadSnapshot:
         """Raises SpeechError("queue_unavailable") when Redis is away."""
-        if self._latest is not None and monotonic_ms() - self._read_at < self.fresh_ms:
+        now = monotonic_ms()
+        if self._latest is not None and now - self._read_at < self.fresh_ms:
             return self._latest
+        if self._failure is not None and now - self._failed_at < self.fresh_ms:
+            raise self._failure.with_traceback(None)
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._read(), name="load-read")
             self._reading.add_done_callback(_heard)
         return await asyncio.shield(self._reading)
+
+    async def prompt(self) -> LoadSnapshot | None:
+        """What is known within a moment, for whoever must not wait; None when nothing is."""
+        try:
+            async with asyncio.timeout(LABEL_WAIT_S):
+                return await self.snapshot()
+        except (SpeechError, TimeoutError):
+            is_recent = monotonic_ms() - self._read_at < RECENT_MS
+            return self._latest if is_recent else None
 
     async def served(self, artifact: Artifact, worker_id: str | None = None) -> Served:
         """What serves this artifact: the named worker if it is known, else their sum.
@@ -72,8 +85,8 @@ class Facts:
     async def _read(self) -> LoadSnapshot:
         try:
             latest = await self._load.snapshot()
-        except SpeechError:
-            self._failed_at = monotonic_ms()
+        except SpeechError as failure:
+            self._failure, self._failed_at = failure, monotonic_ms()
             self._latest = None
             raise
         self._latest, self._read_at = latest, monotonic_ms()
@@ -85,11 +98,7 @@ class Facts:
             return self._latest
         if now - self._failed_at < BACK_OFF_MS:
             return None
-        try:
-            async with asyncio.timeout(LABEL_WAIT_S):
-                return await self.snapshot()
-        except (SpeechError, TimeoutError):
-            return None
+        return await self.prompt()
 
 
 def _heard(reading: asyncio.Task[LoadSnapshot]) -> None:

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 from gateway import runtime
+from gateway.door import Door
 from gateway.facts import Facts
 from gateway.hints import Hints
 from gateway.metrics import GatewayMetrics
@@ -28,15 +29,11 @@ from shared.governance.artifacts import Artifact
 from shared.messages import Claimed, End, FrameRecord
 
 GRACE_MS: Final = 300
-LAST_LOOK_S: Final = 0.3
+LAST_LOOK_S: Final = 0.2
 """How long it may take to find out at the deadline whether the answer is there."""
 READ_S: Final = 1.0
 """How long a part of an answer that is there may take to come from Redis."""
 NO_WORKER_RETRY_S: Final = 2.0
-AT_THE_DOOR: Final = 32
-"""Callers who are being admitted at once, half of the connections to Redis. A crowd queues here:
-were it to queue for a connection, an overloaded gateway would be taken for an absent Redis."""
-DOOR_WAIT_S: Final = 1.5
 
 MESSAGES: Final = {
     "runtime_unavailable": "the runtime is loading",
@@ -186,7 +183,7 @@ class Speech:
         self._metrics = metrics
         self._inside: dict[Take, asyncio.Task[Any]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self._door = asyncio.Semaphore(AT_THE_DOOR)
+        self._door = Door()
         self.draining = False
 
     @asynccontextmanager
@@ -240,7 +237,7 @@ class Speech:
             lasting_facts(call),
         )
         try:
-            async with self._at_the_door():
+            async with self._door.turn():
                 caller = await self._listeners.join(request)
         except SpeechError as error:
             if error.code == "no_ready_worker":
@@ -249,23 +246,6 @@ class Speech:
         if caller.admitted.kind == "admitted":
             self._hints.give(queue, caller.job_id)
         return caller
-
-    @asynccontextmanager
-    async def _at_the_door(self) -> AsyncIterator[None]:
-        """One's turn to be admitted. Raises SpeechError("too_many_waiting") if it doesn't come."""
-        try:
-            async with asyncio.timeout(DOOR_WAIT_S):
-                await self._door.acquire()
-        except TimeoutError:
-            raise SpeechError(
-                "too_many_waiting",
-                "too many requests are at this gateway's door",
-                retry_after_s=1.0,
-            ) from None
-        try:
-            yield
-        finally:
-            self._door.release()
 
     async def _why_no_worker(self, artifact: Artifact) -> SpeechError:
         workers = await self._facts.workers_of(artifact)

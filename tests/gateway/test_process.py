@@ -49,7 +49,8 @@ class Process:
         url = self._read_until("gateway_listening")["url"]
         self._reading = threading.Thread(target=self._read_on, daemon=True)
         self._reading.start()
-        self.http = httpx.Client(base_url=url, timeout=20, trust_env=False)
+        limits = httpx.Limits(max_connections=200)
+        self.http = httpx.Client(base_url=url, timeout=20, trust_env=False, limits=limits)
         settings = gateway_settings()
         self._redis = server.client()
         self.worker = Worker(self._redis, settings, artifact)
@@ -241,30 +242,34 @@ def test_a_second_signal_ends_the_grace(process: Process, threads: ThreadPoolExe
 
 
 def test_redis_may_come_and_go(process: Process, threads: ThreadPoolExecutor) -> None:
-    """Away, hung, and back: 503 within two seconds each time, and service without a restart."""
+    """Hung, away, and back: 503 within seconds for everybody, and service without a restart."""
 
     def refused_in_time() -> str:
         started = time.monotonic()
         reply = process.post({"input": "Hello."})
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 4
         assert reply.status_code == 503
         return str(reply.json()["error"]["code"])
 
     os.kill(process.server.pid, signal.SIGSTOP)
     try:
-        # Many at once: none waits for another's time-out.
-        hung = [each.result(10) for each in [threads.submit(refused_in_time) for _ in range(4)]]
+        # Many at once, more than are admitted together: none waits for another's time-out.
+        with ThreadPoolExecutor(100) as crowd:
+            asking = [crowd.submit(refused_in_time) for _ in range(100)]
+            hung = [each.result(10) for each in asking]
+        asked_at = time.monotonic()
         health = process.http.get("/health")
+        assert time.monotonic() - asked_at < 1
     finally:
         os.kill(process.server.pid, signal.SIGCONT)
-    assert hung == ["queue_unavailable"] * 4
+    assert hung == ["queue_unavailable"] * 100
     assert health.json()["runtime"]["refusal"]["code"] == "queue_unavailable"
 
     process.server.stop(kill=True)
     assert refused_in_time() == "queue_unavailable"
     process.server.start()
-    until(lambda: process.http.get("/health/live").status_code == 200)
     process.worker.beat()
+    until(lambda: process.http.get("/health/ready").status_code == 200)
     answer = threads.submit(process.post, {"input": "Hello."})
     claim = process.claim()
     process.worker.post(claim, 0)

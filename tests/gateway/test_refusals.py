@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway import speech
+from gateway.door import Door
 from gateway.ids import is_id
 from shared.errors import CODES
 from tests.gateway.world import SPEECH, World
@@ -352,7 +352,7 @@ async def test_a_crowd_at_the_door_is_an_overload_and_no_outage(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever isn't admitted in time because of all the others hears that, with a retry."""
-    monkeypatch.setattr(speech, "DOOR_WAIT_S", 0.05)
+    monkeypatch.setattr(world.gateway.speech, "_door", Door(2, 0.05))
     entered, leave = asyncio.Semaphore(0), asyncio.Event()
     join = world.gateway.listeners.join
 
@@ -362,7 +362,7 @@ async def test_a_crowd_at_the_door_is_an_overload_and_no_outage(
         return await join(request)
 
     monkeypatch.setattr(world.gateway.listeners, "join", slow)
-    inside = [world.post({"input": "Hi."}) for _ in range(speech.AT_THE_DOOR)]
+    inside = [world.post({"input": "Hi."}) for _ in range(2)]
     for _ in inside:
         await entered.acquire()
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from typing import Any
 
 import pytest
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.redis
 
 async def test_a_process_that_stood_still_asks_again(redis_server: RedisServer) -> None:
     """The reply came in time and lay in the socket: nobody is told that Redis is away."""
-    client = connect_async(redis_server.url, timeout_s=0.4)
+    client: Any = connect_async(redis_server.url, timeout_s=0.4)
     await client.ping()
     asking = asyncio.ensure_future(client.execute_command("BLPOP", "nothing", "0.2"))
     await asyncio.sleep(0.05)

@@ -1,0 +1,92 @@
+"""The door of one gateway process: a few are admitted at once, a crowd queues before them.
+
+Were the crowd to queue for a connection to Redis, an overloaded gateway would be taken for an
+absent Redis. And when Redis is found to be away, everybody at the door hears so at once instead of
+each in turn after a time limit of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from scheduler.connections import RETRY_AFTER_S
+from shared.errors import SpeechError
+
+AT_ONCE: Final = 32
+"""Half of the connections to Redis."""
+WAIT_S: Final = 1.5
+
+
+class Door:
+    """``at_once`` pass together, others in the order in which they came, within ``wait_s``."""
+
+    def __init__(self, at_once: int = AT_ONCE, wait_s: float = WAIT_S) -> None:
+        self._free = at_once
+        self._wait_s = wait_s
+        self._queue: deque[asyncio.Future[None]] = deque()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """One's turn to be admitted.
+
+        Raises SpeechError: ``too_many_waiting`` when it doesn't come, ``queue_unavailable`` when
+        somebody before found Redis away.
+        """
+        await self._come_up()
+        try:
+            yield
+        except SpeechError as error:
+            if error.code == "queue_unavailable":
+                self._turn_away()
+            raise
+        finally:
+            self._let_next_in()
+
+    async def _come_up(self) -> None:
+        if self._free > 0:
+            self._free -= 1
+            return
+        place = asyncio.get_running_loop().create_future()
+        self._queue.append(place)
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await place
+        except TimeoutError:
+            self._give_up(place)
+            raise SpeechError(
+                "too_many_waiting",
+                "too many requests are at this gateway's door",
+                retry_after_s=1.0,
+            ) from None
+        except asyncio.CancelledError:
+            self._give_up(place)
+            raise
+
+    def _give_up(self, place: asyncio.Future[None]) -> None:
+        """Leave the queue. Whose turn had just come passes it on."""
+        if place.done() and not place.cancelled() and place.exception() is None:
+            self._let_next_in()
+
+    def _let_next_in(self) -> None:
+        while self._queue:
+            place = self._queue.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
+        self._free += 1
+
+    def _turn_away(self) -> None:
+        while self._queue:
+            place = self._queue.popleft()
+            if not place.done():
+                place.set_exception(
+                    SpeechError(
+                        "queue_unavailable",
+                        "the queue can't be reached",
+                        retry_after_s=RETRY_AFTER_S,
+                    )
+                )

@@ -1,0 +1,98 @@
+"""The door: in turn, in order, and nobody waits for what another has found out already."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.door import Door
+from shared.errors import SpeechError
+
+
+class Admissions:
+    """Admissions that take until they are told to go on, and fail if they are told so."""
+
+    def __init__(self, door: Door) -> None:
+        self.begun: list[int] = []
+        self.go_on = asyncio.Event()
+        self.failure: SpeechError | None = None
+        self._door = door
+
+    async def admit(self, number: int) -> str:
+        try:
+            async with self._door.turn():
+                self.begun.append(number)
+                await self.go_on.wait()
+                if self.failure is not None:
+                    raise self.failure
+        except SpeechError as error:
+            return error.code
+        return "admitted"
+
+    async def crowd(self, count: int) -> list[asyncio.Task[str]]:
+        """So many come, one after another, and those who can are being admitted."""
+        tasks = [asyncio.create_task(self.admit(number)) for number in range(count)]
+        await asyncio.sleep(0)
+        return tasks
+
+
+async def test_a_few_pass_at_once_and_the_rest_in_order() -> None:
+    """No more than the door takes are being admitted, and nobody is overtaken."""
+    admissions = Admissions(Door(2, 5))
+    crowd = await admissions.crowd(6)
+    assert admissions.begun == [0, 1]
+
+    admissions.go_on.set()
+
+    assert await asyncio.gather(*crowd) == ["admitted"] * 6
+    assert admissions.begun == [0, 1, 2, 3, 4, 5]
+
+
+async def test_who_finds_redis_away_says_so_to_all_at_the_door() -> None:
+    """Those behind hear it at once instead of each after a time limit of their own."""
+    admissions = Admissions(Door(2, 60))
+    admissions.failure = SpeechError("queue_unavailable", "away")
+    crowd = await admissions.crowd(100)
+
+    admissions.go_on.set()
+
+    async with asyncio.timeout(5):
+        assert await asyncio.gather(*crowd) == ["queue_unavailable"] * 100
+    assert admissions.begun == [0, 1]
+
+
+async def test_a_refusal_of_one_is_no_refusal_of_all() -> None:
+    """Whoever is refused for a reason of their own only makes room."""
+    admissions = Admissions(Door(1, 60))
+    admissions.failure = SpeechError("queue_full", "full")
+    crowd = await admissions.crowd(3)
+
+    admissions.go_on.set()
+
+    assert await asyncio.gather(*crowd) == ["queue_full"] * 3
+    assert admissions.begun == [0, 1, 2]
+
+
+async def test_who_waits_too_long_hears_of_the_crowd() -> None:
+    """A turn that doesn't come is an overload, not an outage."""
+    admissions = Admissions(Door(1, 0.02))
+    crowd = await admissions.crowd(3)
+
+    assert [await task for task in crowd[1:]] == ["too_many_waiting"] * 2
+    admissions.go_on.set()
+    assert await crowd[0] == "admitted"
+
+
+@pytest.mark.parametrize("gone", [1, 2])
+async def test_who_leaves_the_queue_takes_no_place_along(gone: int) -> None:
+    """A client that goes away, also in the moment when its turn comes, blocks nobody."""
+    admissions = Admissions(Door(1, 5))
+    crowd = await admissions.crowd(4)
+    admissions.go_on.set()
+    await asyncio.sleep(0)
+    crowd[gone].cancel()
+
+    await asyncio.gather(*crowd, return_exceptions=True)
+
+    assert await admissions.admit(9) == "admitted"
