@@ -16,7 +16,7 @@ from typing import Any, Final
 import redis
 
 READ: Final = """
-local ns, out = ARGV[1], {jobs = {}, waiting = {}, running = {}, backlog = {}, stats = {},
+local ns, out = ARGV[1], {jobs = {}, waiting = {}, running = {}, ring = {}, lines = {}, stats = {},
   listeners = {}, workers = {}, gateways = {}}
 local function flat(list)
   local map = {}
@@ -25,14 +25,21 @@ local function flat(list)
 end
 local function rest(k, kind) return string.sub(k, #ns + #kind + 3) end
 for _, k in ipairs(redis.call('KEYS', ns .. ':job:*')) do
-  local h = redis.call('HMGET', k, 'state', 'queue', 'principal', 'worker_id')
+  local h = redis.call('HMGET', k, 'state', 'queue', 'principal', 'worker_id', 'line', 'seq',
+    'budget', 'attempt_ms')
   out.jobs[rest(k, 'job')] = {state = h[1], queue = h[2], principal = h[3], worker = h[4],
+    line = h[5], seq = h[6], budget = h[7], since = h[8],
     text = redis.call('HEXISTS', k, 'payload') == 1}
 end
 for _, queue in ipairs(redis.call('SMEMBERS', ns .. ':queues')) do
   out.waiting[queue] = flat(redis.call('ZRANGE', ns .. ':waiting:' .. queue, 0, -1, 'WITHSCORES'))
   out.running[queue] = flat(redis.call('ZRANGE', ns .. ':running:' .. queue, 0, -1, 'WITHSCORES'))
-  out.backlog[queue] = flat(redis.call('HGETALL', ns .. ':backlog:' .. queue))
+  out.ring[queue] = flat(redis.call('ZRANGE', ns .. ':ring:' .. queue, 0, -1, 'WITHSCORES'))
+  out.lines[queue] = {}
+  local lines = ns .. ':line:' .. queue .. ':'
+  for _, k in ipairs(redis.call('KEYS', lines .. '*')) do
+    out.lines[queue][string.sub(k, #lines + 1)] = redis.call('ZRANGE', k, 0, -1)
+  end
   out.stats[queue] = flat(redis.call('HGETALL', ns .. ':stats:' .. queue))
 end
 for _, k in ipairs(redis.call('KEYS', ns .. ':listeners:*')) do
@@ -53,13 +60,14 @@ RUNNING: Final = "running"
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """One moment of one namespace. Sets and counters are by queue, ``gateways`` says how many
-    callers wait with each."""
+    """One moment of one namespace. Sets and counters are by queue; ``gateways`` says how many
+    callers wait with each, ``lines`` who stands in which line, in its order."""
 
     jobs: dict[str, dict[str, Any]]
     waiting: dict[str, set[str]]
     running: dict[str, set[str]]
-    backlog: dict[str, dict[str, int]]
+    ring: dict[str, set[str]]
+    lines: dict[str, dict[str, list[str]]]
     stats: dict[str, dict[str, str]]
     listeners: dict[str, set[str]]
     workers: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -72,10 +80,8 @@ class Books:
             jobs=dict(seen["jobs"]),
             waiting={queue: set(ids) for queue, ids in seen[WAITING].items()},
             running={queue: set(ids) for queue, ids in seen[RUNNING].items()},
-            backlog={
-                queue: {name: int(count) for name, count in dict(counts).items()}
-                for queue, counts in seen["backlog"].items()
-            },
+            ring={queue: set(names) for queue, names in seen["ring"].items()},
+            lines={queue: dict(lines) for queue, lines in seen["lines"].items()},
             stats={queue: dict(values) for queue, values in seen["stats"].items()},
             listeners={job: set(names) for job, names in dict(seen["listeners"]).items()},
             workers={name: json.loads(text) for name, text in dict(seen["workers"]).items()},
@@ -165,10 +171,42 @@ class Books:
             depth, in_flight = len(self.waiting[queue]), len(self.running[queue])
             if admitted != depth + in_flight + ended:
                 faults.append(f"{queue}: {admitted} is not {depth} + {in_flight} + {ended}")
-            mine = Counter(self.jobs.get(job, {}).get("principal") for job in self.waiting[queue])
-            if dict(mine) != self.backlog[queue]:
-                faults.append(f"{queue}: backlog {self.backlog[queue]}, waiting {dict(mine)}")
+            faults += self._misaligned(queue)
+            for name, expected in self._sums(queue).items():
+                if int(stats.get(name, 0)) != expected:
+                    faults.append(f"{queue}: {name} is {stats.get(name, 0)} and not {expected}")
         return faults
+
+    def _misaligned(self, queue: str) -> list[str]:
+        """Each waiting job stands in its own line alone, in order; the ring knows every line."""
+        faults = []
+        expected: dict[str, list[str]] = {}
+        for job in sorted(self.waiting[queue], key=lambda job: int(self._said(job, "seq"))):
+            expected.setdefault(self._said(job, "line"), []).append(job)
+        for line in sorted(expected.keys() | self.lines[queue].keys()):
+            if (stands := self.lines[queue].get(line, [])) != expected.get(line, []):
+                faults.append(f"{queue}: in line {line} are {stands}, not {expected.get(line, [])}")
+        if self.ring[queue] != expected.keys():
+            faults.append(f"{queue}: the ring has {self.ring[queue]}, not {set(expected)}")
+        return faults
+
+    def _sums(self, queue: str) -> dict[str, int]:
+        """What is summed up as it changes, added up anew."""
+        sums = Counter(waiting_frames_interactive=0, waiting_frames_batch=0)
+        for job in self.waiting[queue]:
+            priority = self._said(job, "line").partition(":")[0]
+            sums[f"waiting_frames_{priority}"] += int(self._said(job, "budget"))
+        running = self.running[queue]
+        return {
+            "waiting_frames:interactive": sums["waiting_frames_interactive"],
+            "waiting_frames:batch": sums["waiting_frames_batch"],
+            "running_frames": sum(int(self._said(job, "budget")) for job in running),
+            "running_since_ms": sum(int(self._said(job, "since")) for job in running),
+        }
+
+    def _said(self, job: str, what: str) -> str:
+        """A field of a job; of one that is gone or damaged, what adds nothing."""
+        return str(self.jobs.get(job, {}).get(what) or "0")
 
 
 @dataclass(frozen=True, slots=True)

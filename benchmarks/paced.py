@@ -100,7 +100,8 @@ class PacedRuntime:
         return cpu_usage()
 
     def start(self) -> None:
-        self._facts = _facts(READY, self._lanes, self._facts.requested_backend)
+        ready = _facts(READY, self._lanes, self._facts.requested_backend)
+        self._facts = replace(ready, warm_step_ms=self.step_s * 1000)
         self._thread.start()
 
     def submit(self, generation: Generation) -> None:

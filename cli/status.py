@@ -88,11 +88,17 @@ def _load(load: Mapping[str, Any]) -> list[tuple[str, str | None]]:
     said = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     return [
         ("waiting", f"{load['queue_depth']}, the oldest for {load['oldest_wait_ms']} ms"),
-        ("next wait", f"about {load['estimated_wait_ms']} ms"),
+        ("next wait", _estimate(load)),
         ("in flight", f"{load['in_flight_requests']} of {load['capacity_lanes']} lanes"),
         ("refused", f"{load['refused_recently']} in the last minute, by this gateway"),
         ("workers", said or "none"),
     ]
+
+
+def _estimate(load: Mapping[str, Any]) -> str:
+    error_ms = load.get("estimated_wait_error_ms")
+    off = f" (such estimates are off by {error_ms:.0f} ms)" if error_ms else ""
+    return f"about {load['estimated_wait_ms']} ms{off}"
 
 
 def _queue_row(queue: Mapping[str, Any]) -> tuple[Any, ...]:

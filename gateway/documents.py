@@ -63,6 +63,7 @@ RPC_FACTS: Final[dict[str, Any]] = {
         "stream",
         "context_policy",
         "seed",
+        "priority",
         "voice_turn_budget_ms",
     ],
     "response_metadata_fields": [
@@ -168,6 +169,7 @@ class Documents:
             "in_flight_requests": sum(row.in_flight for row in rows),
             "capacity_lanes": sum(row.lanes for row in rows),
             "estimated_wait_ms": max(row.estimated_wait_ms for row in rows),
+            "estimated_wait_error_ms": max(row.estimated_wait_error_ms for row in rows),
             "oldest_wait_ms": max(row.oldest_wait_ms for row in rows),
             "waiting_callers": sum(each.waiting_callers for each in snapshot.gateways),
             "refused_recently": self._refusals.recent(),
@@ -176,7 +178,12 @@ class Documents:
                     "queue": row.queue,
                     "artifact_id": _artifact_id(queues.get(row.queue)),
                     **_load(row),
+                    "batch_queue_depth": row.batch_depth,
                     "mean_service_ms": row.mean_service_ms,
+                    "mean_frame_ms": row.frame_ms,
+                    "budget_used": row.budget_used,
+                    "estimated_wait_error_ms": row.estimated_wait_error_ms,
+                    "estimated_wait_bias_ms": row.estimated_wait_bias_ms,
                 }
                 for row in rows
             ],

@@ -69,6 +69,7 @@ class SpeechRequest(Part):
     stream_format: str | None = None
     cancellation_id: str | None = None
     timeout_ms: Unsigned | None = None
+    priority: str | None = None
     seed: int | None = None
     voice_turn_budget_ms: int | None = None
     max_audio_length_ms: Unsigned | None = None

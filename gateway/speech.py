@@ -235,6 +235,7 @@ class Speech:
             call.timeout_ms,
             call.job,
             lasting_facts(call),
+            call.priority,
         )
         try:
             async with self._door.turn():

@@ -25,7 +25,14 @@ from gateway.text import spoken_text
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, ArtifactRegistry
 from shared.governance.voices import VoiceProfile
-from shared.messages import CONTEXT_NONE, CONTEXT_PROMPT, MAX_SEED, SpeechJob
+from shared.messages import (
+    BATCH,
+    CONTEXT_NONE,
+    CONTEXT_PROMPT,
+    INTERACTIVE,
+    MAX_SEED,
+    SpeechJob,
+)
 from shared.settings import GatewaySettings
 from shared.wav import FRAME_MS
 
@@ -51,6 +58,7 @@ class SpeechCall:
     timeout_ms: int
     transport: Transport
     voice_turn_budget_ms: int | None
+    priority: str
 
     @property
     def fingerprint(self) -> str:
@@ -107,6 +115,7 @@ class Validator:
         policy = _context_policy(options.context_policy, profile)
         seed = _seed(request.seed, request_id)
         self._check_budget(request.voice_turn_budget_ms)
+        priority = _priority(request.priority)
         _check_speakable(text, length_ms)
         max_frames = length_ms // FRAME_MS
         _check_window(text, max_frames, policy, artifact, profile)
@@ -130,6 +139,7 @@ class Validator:
             timeout_ms=request.timeout_ms or self._default_timeout_ms(length_ms),
             transport=transport,
             voice_turn_budget_ms=request.voice_turn_budget_ms,
+            priority=priority,
         )
 
     def _model(self, name: str | None) -> str:
@@ -235,6 +245,16 @@ def _seed(asked: int | None, request_id: str) -> int:
     if not 0 <= asked <= MAX_SEED:
         raise SpeechError("invalid_seed", f"seed takes 0 to {MAX_SEED}", param="seed")
     return asked
+
+
+def _priority(asked: str | None) -> str:
+    if asked not in (None, INTERACTIVE, BATCH):
+        raise SpeechError(
+            "unsupported_parameter",
+            f"priority takes {INTERACTIVE} or {BATCH}",
+            param="priority",
+        )
+    return asked or INTERACTIVE
 
 
 def _check_speakable(text: str, length_ms: int) -> None:

@@ -6,6 +6,7 @@ import importlib.metadata
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 import torch
@@ -22,6 +23,7 @@ from gpu_worker.prompt import Prompt, build_prompt, text_frames
 from gpu_worker.step import FrameStep
 from gpu_worker.telemetry import Probe, gpu_model, probe_for
 from gpu_worker.voices import context_of
+from shared.clock import monotonic_ms
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, load_artifact
 from shared.messages import CONTEXT_NONE, CONTEXT_PROMPT
@@ -45,6 +47,7 @@ class Loaded:
     lanes: int
     determinism_class: str
     memory_required_bytes: int
+    warm_step_ms: float | None
     probe: Probe
 
     def mode(self) -> AbstractContextManager[object]:
@@ -104,7 +107,7 @@ def _load_on(
         if device.type == "cuda":
             step.record(CudaGraphs(device))
         engine = assemble(step, artifact, checkpoint)
-        warm_up(engine, artifact)
+        warm_step_ms = warm_up(engine, artifact)
     return Loaded(
         engine=engine,
         backend=backend,
@@ -113,6 +116,7 @@ def _load_on(
         lanes=lanes,
         determinism_class=determinism_class(backend, dtype, lanes, settings),
         memory_required_bytes=model.nbytes + step.nbytes + mimi_bytes(checkpoint.mimi),
+        warm_step_ms=warm_step_ms,
         probe=probe_for(backend),
     )
 
@@ -140,11 +144,12 @@ def assemble(step: FrameStep, artifact: Artifact, checkpoint: Checkpoint) -> Eng
     return Engine(step, build, prefixes)
 
 
-def warm_up(engine: Engine, artifact: Artifact) -> None:
+def warm_up(engine: Engine, artifact: Artifact) -> float | None:
     """Speak a little through every path, so that the first caller meets nothing for the first time.
 
-    Raises SpeechError("csm_runtime_load_failed") when that does not give finite speech. The model
-    may end at once: random weights sometimes do.
+    Returns the milliseconds of a step once everything is warm, None if there was none. Raises
+    SpeechError("csm_runtime_load_failed") when that does not give finite speech. The model may end
+    at once: random weights sometimes do.
     """
     voice = artifact.voices.default
     sampled = Generation(
@@ -158,20 +163,26 @@ def warm_up(engine: Engine, artifact: Artifact) -> None:
         top_k=50,
         seed=0,
     )
-    frames = _speak(engine, sampled)
+    frames, _ = _speak(engine, sampled)
     replay = tuple(frame.codes for frame in frames[:1])
-    _speak(engine, replace(sampled, replay=replay, top_k=1))
+    _, steps_ms = _speak(engine, replace(sampled, replay=replay, top_k=1))
+    return median(steps_ms) if steps_ms else None
 
 
-def _speak(engine: Engine, generation: Generation) -> list[Frame]:
+def _speak(engine: Engine, generation: Generation) -> tuple[list[Frame], list[float]]:
+    """The frames, and how long each step took that made one."""
     events: list[Event] = []
+    steps_ms: list[float] = []
     engine.submit(generation)
     while not engine.is_idle:
+        before, began_ms = len(events), monotonic_ms()
         engine.tick(events.extend)
+        if any(isinstance(event, Frame) for event in events[before:]):
+            steps_ms.append(monotonic_ms() - began_ms)
     for event in events:
         if isinstance(event, Ended) and event.failure_code not in (None, "no_audio_generated"):
             raise SpeechError(LOAD_FAILED, f"the warm-up failed: {event.failure_code}")
-    return [event for event in events if isinstance(event, Frame)]
+    return [event for event in events if isinstance(event, Frame)], steps_ms
 
 
 def determinism_class(

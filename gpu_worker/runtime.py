@@ -67,6 +67,7 @@ class RuntimeFacts:
     lanes: int
     determinism_class: str
     memory_required_bytes: int | None
+    warm_step_ms: float | None = None
 
 
 def _not_ready(requested: str, state: str) -> RuntimeFacts:
@@ -255,6 +256,7 @@ def _ready(requested: str, loaded: Loaded, latency_ms: int) -> RuntimeFacts:
         lanes=loaded.lanes,
         determinism_class=loaded.determinism_class,
         memory_required_bytes=loaded.memory_required_bytes,
+        warm_step_ms=loaded.warm_step_ms,
     )
 
 

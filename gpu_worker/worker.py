@@ -229,7 +229,8 @@ class Worker:
             self.identity, self._served, settings, facts, usage, state, len(self._books)
         )
         self.metrics.stands(state, facts, usage, len(self._lanes))
-        self._queue.heartbeat(told, lanes=facts.lanes if state == READY else 0)
+        lanes = facts.lanes if state == READY else 0
+        self._queue.heartbeat(told, lanes=lanes, step_ms=facts.warm_step_ms)
         if state != self._said:
             log.info("worker_state", state=state, lanes=facts.lanes)
         self._said, self._beating = state, Countdown(settings.queue.renew_ms)

@@ -14,6 +14,7 @@ from uuid import uuid4
 from scheduler.connections import refusing_when_away
 from scheduler.scripts import AsyncScripts
 from shared.errors import SpeechError
+from shared.messages import INTERACTIVE
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -33,7 +34,8 @@ class AdmitRequest:
 
     ``principal`` is whose ids these are, ``queue`` the artifact's queue, ``fingerprint`` what
     shapes the speech, ``timeout_ms`` counts from now on Redis's clock. ``facts`` outlive the job
-    and its text: they are kept with the outcome for whoever reads it.
+    and its text: they are kept with the outcome for whoever reads it. ``priority`` is the class:
+    ``interactive`` or ``batch``.
     """
 
     principal: str
@@ -42,6 +44,7 @@ class AdmitRequest:
     timeout_ms: int
     job: SpeechJob
     facts: Mapping[str, Any] = field(default_factory=dict)
+    priority: str = INTERACTIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,8 @@ class Admission:
                 settings.max_queue_depth,
                 settings.max_waiting_per_principal,
                 json.dumps(dict(request.facts)),
+                request.priority,
+                request.job.max_frames,
             )
         verdict, *rest = (part.decode() for part in reply)
         if verdict == "admitted":

@@ -24,7 +24,9 @@ log = structlog.get_logger()
 
 ENDED_BY: Final = (STOP, LENGTH, CANCELLED, TIMEOUT, ERROR, WORKER_LOST, "discarded")
 """Why jobs ended, as the load script counts them; a discarded job had no readable record."""
-ROW: Final = 11 + len(ENDED_BY)
+COUNTS: Final = 10
+MEANS: Final = 5
+ROW: Final = 1 + COUNTS + MEANS + len(ENDED_BY)
 """What the load script says of one queue."""
 
 MEMORY_LIMIT: Final = 0.8
@@ -33,20 +35,40 @@ MEMORY_LIMIT: Final = 0.8
 
 @dataclass(frozen=True, slots=True)
 class QueueLoad:
-    """One artifact's queue. Times in milliseconds."""
+    """One artifact's queue. Times in milliseconds.
+
+    Means forget slowly. ``estimated_wait_error_ms`` is the mean distance between what interactive
+    jobs were told at the door and what they waited, ``estimated_wait_bias_ms`` the mean difference
+    (above 0: told too long).
+    """
 
     queue: str
     depth: int = 0
+    batch_depth: int = 0
     in_flight: int = 0
     lanes: int = 0
     estimated_wait_ms: int = 0
     oldest_wait_ms: int = 0
-    mean_service_ms: float = 0.0
     admitted: int = 0
     ended: int = 0
     retried: int = 0
     leases_lost: int = 0
+    mean_service_ms: float = 0.0
+    mean_frames: float = 0.0
+    mean_budget_frames: float = 0.0
+    estimated_wait_error_ms: float = 0.0
+    estimated_wait_bias_ms: float = 0.0
     ended_by: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def frame_ms(self) -> float:
+        """Measured service per frame that was spoken; 0.0 before anything was."""
+        return self.mean_service_ms / self.mean_frames if self.mean_frames else 0.0
+
+    @property
+    def budget_used(self) -> float:
+        """The share of their frame budgets that jobs use; 1.0 before anything was measured."""
+        return self.mean_frames / self.mean_budget_frames if self.mean_budget_frames else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,17 +168,28 @@ def _documents(ages: Iterable[bytes], texts: Iterable[bytes]) -> Iterator[dict[s
 
 
 def _queue_load(row: list[bytes]) -> QueueLoad:
+    name, *counts = row[: 1 + COUNTS]
+    means = row[1 + COUNTS : 1 + COUNTS + MEANS]
+    ended = row[1 + COUNTS + MEANS :]
+    depth, batch, in_flight, lanes, wait, oldest, *totals = (int(value) for value in counts)
+    admitted, all_ended, retried, leases_lost = totals
+    service, frames, budget, error, bias = (float(value) for value in means)
     return QueueLoad(
-        queue=row[0].decode(),
-        depth=int(row[1]),
-        in_flight=int(row[2]),
-        lanes=int(row[3]),
-        estimated_wait_ms=int(row[4]),
-        oldest_wait_ms=int(row[5]),
-        mean_service_ms=float(row[6]),
-        admitted=int(row[7]),
-        ended=int(row[8]),
-        retried=int(row[9]),
-        leases_lost=int(row[10]),
-        ended_by={reason: int(count) for reason, count in zip(ENDED_BY, row[11:], strict=True)},
+        queue=name.decode(),
+        depth=depth,
+        batch_depth=batch,
+        in_flight=in_flight,
+        lanes=lanes,
+        estimated_wait_ms=wait,
+        oldest_wait_ms=oldest,
+        admitted=admitted,
+        ended=all_ended,
+        retried=retried,
+        leases_lost=leases_lost,
+        mean_service_ms=service,
+        mean_frames=frames,
+        mean_budget_frames=budget,
+        estimated_wait_error_ms=error,
+        estimated_wait_bias_ms=bias,
+        ended_by={reason: int(count) for reason, count in zip(ENDED_BY, ended, strict=True)},
     )

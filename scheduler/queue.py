@@ -180,8 +180,14 @@ class WorkQueue:
                 log.warning("hint_lost", job=job_id, error=type(error).__name__)
         return str(reply.decode())
 
-    def heartbeat(self, document: dict[str, Any], *, lanes: int) -> None:
-        """Say that this worker lives, what it is, and how many lanes it offers (0: none now)."""
+    def heartbeat(
+        self, document: dict[str, Any], *, lanes: int, step_ms: float | None = None
+    ) -> None:
+        """Say that this worker lives, what it is, and how many lanes it offers (0: none now).
+
+        ``step_ms`` is what a step took while it warmed up, which waits are estimated with until
+        the first jobs have ended.
+        """
         self._scripts.call(
             "heartbeat",
             self._worker_id,
@@ -189,6 +195,7 @@ class WorkQueue:
             lanes,
             self._settings.lease_ms,
             json.dumps(document),
+            "" if step_ms is None else f"{step_ms:.3f}",
         )
 
     def farewell(self) -> None:

@@ -8,11 +8,12 @@ jobs, so that two deployments on one Redis don't meet there either.
 | ``ns:job:<job>`` | hash | one job: state, deadline, lease owner, payload, outcome |
 | ``ns:events:<job>`` | stream | what the job's listeners hear: claims, frames, the end |
 | ``ns:listeners:<job>`` | zset | ``gateway|connection``, scored by when the membership lapses |
-| ``ns:waiting:<queue>`` | zset | admitted and not claimed, scored by order of admission |
+| ``ns:waiting:<queue>`` | zset | admitted and not claimed, scored by class and order of admission |
+| ``ns:line:<queue>:<line>`` | zset | waiting jobs of one line, scored by order of admission |
+| ``ns:ring:<queue>`` | zset | lines with jobs, ``class:principal``, scored by whose turn it is |
 | ``ns:running:<queue>`` | zset | claimed, scored by lease expiry |
-| ``ns:stats:<queue>`` | hash | counters and measured service times |
+| ``ns:stats:<queue>`` | hash | counters, sums over what waits and runs, measured times |
 | ``ns:lanes:<queue>`` | zset | ``worker|lanes`` of ready workers, scored by expiry |
-| ``ns:backlog:<queue>`` | hash | waiting jobs per principal |
 | ``ns:ended:<queue>`` | zset | ended jobs whose RQ record is to be removed, by time |
 | ``ns:queues`` | set | names of the queues that exist |
 | ``ns:request:<principal>:<id>`` | string | the job that a request id is bound to |
@@ -64,8 +65,12 @@ class Keys:
     def lanes(self, queue: str) -> str:
         return f"{self.namespace}:lanes:{queue}"
 
-    def backlog(self, queue: str) -> str:
-        return f"{self.namespace}:backlog:{queue}"
+    def line(self, queue: str, line: str) -> str:
+        """``line`` is ``class:principal``, as ``ring`` names it."""
+        return f"{self.namespace}:line:{queue}:{line}"
+
+    def ring(self, queue: str) -> str:
+        return f"{self.namespace}:ring:{queue}"
 
     def ended(self, queue: str) -> str:
         return f"{self.namespace}:ended:{queue}"

@@ -41,6 +41,10 @@ DRAINING: Final = "draining"
 CONTEXT_NONE: Final = "none"
 CONTEXT_PROMPT: Final = "prompt_profile_only"
 
+# ``priority``: whether a person waits for the answer. Batch work takes the lanes that are left.
+INTERACTIVE: Final = "interactive"
+BATCH: Final = "batch"
+
 NOTHING: Final = "none"
 """The backend, engine or device of what does not serve."""
 NOT_ACCELERATED: Final = "unavailable_fail_closed"

@@ -1,7 +1,8 @@
 -- Admit a request, attach to its job, point at its outcome, or say why not: one decision.
 -- ARGV: ns, job, principal, request, cancellation ('' for none), queue, fingerprint, payload,
 --       timeout_ms, listener, listener_ttl, min_depth, depth_per_lane, max_depth, max_per_principal,
---       facts (about the request, for whoever reads its result; never its text)
+--       facts (about the request, for whoever reads its result; never its text),
+--       class (interactive | batch), budget (the frames that it may have)
 -- Returns {verdict, ...}: admitted depth wait | attached job | replay job | conflict | cancelled |
 --   no_ready_worker | queue_full depth wait | too_many_waiting wait | deadline_unmeetable wait
 local MAX_TURN = 64
@@ -10,11 +11,24 @@ local queue, fingerprint, payload = ARGV[6], ARGV[7], ARGV[8]
 local timeout, listener, listener_ttl = tonumber(ARGV[9]), ARGV[10], tonumber(ARGV[11])
 local min_depth, per_lane, max_depth = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
 local max_per_principal = tonumber(ARGV[15])
+local class, budget = ARGV[17], tonumber(ARGV[18])
 local now = now_ms()
 local jk = key('job', id)
 
 local function listen(job)
   redis.call('ZADD', key('listeners', job), now + listener_ttl, listener)
+end
+
+-- A job that somebody waits for now is no batch work any more.
+local function lift(bound)
+  local job = read_job(bound, 'state', 'queue', 'line', 'seq', 'budget')
+  if class ~= 'interactive' or class_of(job.line) == class then return end
+  local line = string.gsub(job.line, '^%a+', class)
+  if job.state == 'waiting' then leave_waiting(bound, job.queue, job) end
+  job.line = line
+  redis.call('HSET', key('job', bound), 'line', line)
+  redis.call('HDEL', key('job', bound), 'expected_wait_ms')
+  if job.state == 'waiting' then enter_waiting(bound, job.queue, job) end
 end
 
 local function attach(bound)
@@ -27,6 +41,7 @@ local function attach(bound)
     if now + timeout > tonumber(other.deadline_ms) then
       redis.call('HSET', key('job', bound), 'deadline_ms', now + timeout)
     end
+    lift(bound)
     wake(bound)
     return {'attached', bound}
   end
@@ -68,30 +83,39 @@ end
 
 local lanes = ready_lanes(queue, now)
 if lanes == 0 then return {'no_ready_worker'} end
-local depth = redis.call('ZCARD', key('waiting', queue))
-local wait = estimated_wait(queue, lanes, now)
-if depth >= math.min(math.max(min_depth, per_lane * lanes), max_depth) then
+local waiting = key('waiting', queue)
+local depth = redis.call('ZCARD', waiting)
+local places = math.min(math.max(min_depth, per_lane * lanes), max_depth)
+local wait = estimated_wait(queue, lanes, now, class, principal)
+local batch_fills_its_half = class == 'batch'
+  and redis.call('ZCOUNT', waiting, BATCH_FIRST, '+inf') >= math.max(1, math.floor(places / 2))
+if depth >= places or batch_fills_its_half then
   return {'queue_full', tostring(depth), tostring(wait)}
 end
-if tonumber(redis.call('HGET', key('backlog', queue), principal) or '0') >= max_per_principal then
+local own = 0
+for _, each in ipairs(CLASSES) do
+  own = own + redis.call('ZCARD', key('line', queue, each .. ':' .. principal))
+end
+if own >= max_per_principal then
   return {'too_many_waiting', tostring(wait)}
 end
-local mean = tonumber(redis.call('HGET', key('stats', queue), 'service_ms') or '0')
-if wait > 0 and wait + mean > timeout then
-  return {'deadline_unmeetable', tostring(math.floor(wait + mean))}
+local service = budget * (budget_frame_ms(key('stats', queue)) or 0)
+if wait > 0 and wait + service > timeout then
+  return {'deadline_unmeetable', tostring(math.floor(wait + service))}
 end
 
 local seq = redis.call('HINCRBY', key('stats', queue), 'admitted', 1)
+local line = class .. ':' .. principal
 redis.call('SADD', key('queues'), queue)
 redis.call('HSET', jk, 'state', 'waiting', 'queue', queue, 'principal', principal,
   'request_id', request, 'fingerprint', fingerprint, 'payload', payload, 'seq', seq,
-  'facts', ARGV[16], 'admitted_ms', now, 'deadline_ms', now + timeout, 'attempt', 0, 'frames', 0)
+  'facts', ARGV[16], 'admitted_ms', now, 'deadline_ms', now + timeout, 'attempt', 0, 'frames', 0,
+  'line', line, 'budget', budget, 'expected_wait_ms', wait)
 if turn ~= '' then
   redis.call('HSET', jk, 'cancellation_id', turn)
   join_turn()
 end
 redis.call('SET', key('request', principal, request), id)
-redis.call('ZADD', key('waiting', queue), seq, id)
-redis.call('HINCRBY', key('backlog', queue), principal, 1)
+enter_waiting(id, queue, {line = line, seq = seq, budget = budget})
 listen(id)
 return {'admitted', tostring(depth), tostring(wait)}

@@ -1,13 +1,15 @@
--- Move the first waiting job to running under a lease. The id that RQ handed over says only that
--- there is work: which job is next is decided here.
+-- Move the next waiting job to running under a lease. The id that RQ handed over says only that there is
+-- work: which job is next is decided here, by the ring of lines (see common).
+-- A job that has to run alone may hold up only one worker that is busy: the one that met it first, which
+-- takes nothing more until its lanes are free. Other busy workers pass the job over, idle ones take it.
 -- KEYS: RQ's list of this queue. ARGV: ns, queue, worker, execution, hint, lease_ms,
 --   busy lanes of this worker, result_ttl, metadata_ttl, cap
--- Returns {} (nothing to do), {'solo'} (the next must run alone and this worker is busy), or
+-- Returns {} (nothing to do), {'solo'} (this worker is busy and all it may take must run alone), or
 --   {job, payload, attempt, remaining_ms, queue_wait_ms, frames, solo}
 local queue, worker, execution, hint = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local lease, busy = tonumber(ARGV[6]), tonumber(ARGV[7])
 local now = now_ms()
-local waiting = key('waiting', queue)
+local waiting, ring, stats = key('waiting', queue), key('ring', queue), key('stats', queue)
 local ours = key('claim', execution)
 
 local function claimed(id)
@@ -17,12 +19,27 @@ local function claimed(id)
     tostring(tonumber(job.claimed_ms) - tonumber(job.admitted_ms)), job.frames, job.solo or '0'}
 end
 
+-- The line has had its turn. Nobody's line stays in front.
+local function rotate(line)
+  if is_returned(line) or not redis.call('ZSCORE', ring, line) then return end
+  redis.call('ZADD', ring, scored(class_of(line), redis.call('HINCRBY', stats, 'turn', 1)), line)
+end
+
+local function record_wait(job)
+  local expected = tonumber(job.expected_wait_ms or '')
+  if job.claimed_ms or not expected or class_of(job.line) ~= 'interactive' then return end
+  local over = expected - (now - tonumber(job.admitted_ms))
+  measure(stats, {'wait_error_ms', math.abs(over), 'wait_bias_ms', over})
+end
+
 local function take(id, job)
   local attempt = tonumber(job.attempt) + 1
   local first = tonumber(job.claimed_ms) or now
-  redis.call('ZREM', waiting, id)
-  leave_backlog(queue, job.principal)
-  redis.call('ZADD', key('running', queue), now + lease, id)
+  leave_waiting(id, queue, job)
+  rotate(job.line)
+  record_wait(job)
+  job.attempt_ms = now
+  enter_running(id, queue, job, now + lease)
   redis.call('HSET', key('job', id), 'state', 'running', 'attempt', attempt, 'claimed_ms', first,
     'attempt_ms', now, 'execution', execution, 'worker_id', worker)
   redis.call('SET', ours, id, 'PX', lease)
@@ -42,23 +59,39 @@ if again and redis.call('HGET', key('job', again), 'execution') == execution the
   if redis.call('HGET', key('job', again), 'state') == 'running' then return claimed(again) end
 end
 
+-- Whether a busy worker leaves a job to another that makes itself free for it; else it does so itself.
+local function leaves_to_another(id, job)
+  local until_ms = tonumber(job.drained_until_ms or '') or 0
+  if job.drained_by ~= worker and until_ms > now then return true end
+  redis.call('HSET', key('job', id), 'drained_by', worker, 'drained_until_ms', now + lease)
+  return false
+end
+
+local lines, passed, solo = 0, 0, false -- passed over: so many whole lines, so many jobs of this one
 while true do
-  local id = redis.call('ZRANGE', waiting, 0, 0)[1]
-  if not id then return {} end
-  local job = read_job(id, 'payload', 'deadline_ms', 'attempt', 'admitted_ms', 'claimed_ms', 'solo',
-    'principal')
-  if not intact(id, 'waiting') then
-    discard(id, queue)
-  elseif tonumber(job.deadline_ms) <= now then
-    local o = ending(8)
-    o.reason = 'timeout'
-    o.code = job.claimed_ms and 'generation_timeout' or 'queue_timeout'
-    o.message = 'the deadline passed while the job was waiting'
-    end_job(id, o, now)
-  elseif job.solo and busy > 0 then
-    return {'solo'}
+  local line = redis.call('ZRANGE', ring, lines, lines)[1]
+  if not line then return solo and {'solo'} or {} end
+  local id = redis.call('ZRANGE', key('line', queue, line), passed, passed)[1]
+  if not id then
+    if passed == 0 then redis.call('ZREM', ring, line) else lines, passed = lines + 1, 0 end
   else
-    take(id, job)
-    return claimed(id)
+    local job = read_job(id, 'payload', 'deadline_ms', 'attempt', 'admitted_ms', 'claimed_ms', 'solo',
+      'line', 'budget', 'expected_wait_ms', 'drained_by', 'drained_until_ms')
+    if not intact(id, 'waiting') then
+      discard(id, queue)
+      leave_line(id, queue, line)
+    elseif tonumber(job.deadline_ms) <= now then
+      local o = ending(8)
+      o.reason = 'timeout'
+      o.code = job.claimed_ms and 'generation_timeout' or 'queue_timeout'
+      o.message = 'the deadline passed while the job was waiting'
+      end_job(id, o, now)
+    elseif job.solo and busy > 0 then
+      if not leaves_to_another(id, job) then return {'solo'} end
+      passed, solo = passed + 1, true
+    else
+      take(id, job)
+      return claimed(id)
+    end
   end
 end

@@ -40,35 +40,94 @@ local function wake(id)
   end
 end
 
-local function leave_backlog(queue, principal)
-  local backlog = key('backlog', queue)
-  if redis.call('HINCRBY', backlog, principal, -1) <= 0 then
-    redis.call('HDEL', backlog, principal)
-  end
+-- The order of claims within a queue: class first, then round-robin between principals, then first in
+-- first out. Each principal has a line per class, a zset of its waiting jobs by admission. The ring
+-- holds the lines that aren't empty, by class and then by turn. A claim takes the head of the first
+-- line and puts the line at the end of its class's part of the ring; a line that was empty joins there.
+-- So between two turns of a line every other line of its class has at most one: with k of them, the
+-- n-th job of a line is claimed after at most n * k claims, however many jobs the others have. A job
+-- that is cancelled, expires or moves costs its line no turn. What was handed back or lost keeps its
+-- place: it stands in the line of its class that belongs to nobody, whose turn is always the first.
+-- The lines hold just what the waiting set holds, in another order; the reaper mends them from it.
+local CLASS = {interactive = 0, batch = 2 ^ 51}
+local CLASSES = {'interactive', 'batch'}
+local BATCH_FIRST = string.format('%.0f', CLASS.batch)
+
+local function scored(class, number)
+  return string.format('%.0f', CLASS[class] + number)
+end
+
+local function class_of(line)
+  return string.match(line, '^(%a+):')
+end
+
+local function is_returned(line)
+  return string.match(line, '^%a+:$') ~= nil
+end
+
+local function join_line(id, queue, line, seq)
+  local ring = key('ring', queue)
+  redis.call('ZADD', key('line', queue, line), seq, id)
+  if redis.call('ZSCORE', ring, line) then return end
+  local turn = is_returned(line) and 0 or redis.call('HINCRBY', key('stats', queue), 'turn', 1)
+  redis.call('ZADD', ring, scored(class_of(line), turn), line)
+end
+
+local function leave_line(id, queue, line)
+  local members = key('line', queue, line)
+  redis.call('ZREM', members, id)
+  if redis.call('EXISTS', members) == 0 then redis.call('ZREM', key('ring', queue), line) end
+end
+
+-- What waits and what runs is summed up as it changes, in frames that callers allowed for, so that
+-- an admission reads no other job. job: line, seq, budget; for running ones budget and attempt_ms.
+local function enter_waiting(id, queue, job)
+  local class = class_of(job.line)
+  redis.call('ZADD', key('waiting', queue), scored(class, job.seq), id)
+  join_line(id, queue, job.line, job.seq)
+  redis.call('HINCRBY', key('stats', queue), 'waiting_frames:' .. class, job.budget)
+end
+
+local function leave_waiting(id, queue, job)
+  if redis.call('ZREM', key('waiting', queue), id) == 0 then return end
+  leave_line(id, queue, job.line)
+  redis.call('HINCRBY', key('stats', queue), 'waiting_frames:' .. class_of(job.line), -job.budget)
+end
+
+local function enter_running(id, queue, job, expiry)
+  redis.call('ZADD', key('running', queue), expiry, id)
+  redis.call('HINCRBY', key('stats', queue), 'running_frames', job.budget)
+  redis.call('HINCRBY', key('stats', queue), 'running_since_ms', job.attempt_ms)
+end
+
+local function leave_running(id, queue, job)
+  if redis.call('ZREM', key('running', queue), id) == 0 then return end
+  redis.call('HINCRBY', key('stats', queue), 'running_frames', -job.budget)
+  redis.call('HINCRBY', key('stats', queue), 'running_since_ms', -job.attempt_ms)
 end
 
 -- Whether a job lives, in this state if one is named, and its record has all that the rules need.
 local function intact(id, state)
   local job = read_job(id, 'state', 'queue', 'principal', 'request_id', 'payload', 'fingerprint',
-    'seq', 'admitted_ms', 'deadline_ms', 'attempt', 'frames')
+    'seq', 'admitted_ms', 'deadline_ms', 'attempt', 'frames', 'line', 'budget', 'attempt_ms')
   local lives = job.state == 'waiting' or job.state == 'running'
   return lives and (not state or job.state == state) and job.queue and job.principal
     and job.request_id and job.payload and job.fingerprint and tonumber(job.seq)
     and tonumber(job.admitted_ms) and tonumber(job.deadline_ms) and tonumber(job.attempt)
-    and tonumber(job.frames)
+    and tonumber(job.frames) and tonumber(job.budget) and CLASS[class_of(job.line or '') or '']
+    and (job.state == 'waiting' or tonumber(job.attempt_ms))
 end
 
 -- A live job whose record is damaged or gone can't be served and must not hold up the others. Its
--- callers hear that the queue lost it.
+-- callers hear that the queue lost it. Which line it stood in may not be known any more; the sums are
+-- put right by the next reap.
 local function discard(id, queue)
-  local waiting = key('waiting', queue)
-  local job = read_job(id, 'principal', 'request_id')
-  if redis.call('ZREM', waiting, id) == 1 and job.principal then
-    leave_backlog(queue, job.principal)
-  end
+  redis.call('ZREM', key('waiting', queue), id)
   redis.call('ZREM', key('running', queue), id)
+  for _, line in ipairs(redis.call('ZRANGE', key('ring', queue), 0, -1)) do
+    leave_line(id, queue, line)
+  end
   redis.call('UNLINK', key('job', id), key('events', id))
-  if redis.call('EXISTS', waiting) == 0 then redis.call('DEL', key('backlog', queue)) end
   redis.call('ZADD', key('ended', queue), now_ms(), id)
   redis.call('HINCRBY', key('stats', queue), 'ended', 1)
   redis.call('HINCRBY', key('stats', queue), 'ended:discarded', 1)
@@ -81,11 +140,16 @@ local function unbind(id, principal, request_id)
   if redis.call('GET', rk) == id then redis.call('DEL', rk) end
 end
 
--- A running mean that forgets slowly: the newest sample weighs a tenth.
-local function measure(stats, field, sample)
-  local old = tonumber(redis.call('HGET', stats, field) or '')
-  local mean = old and old + 0.1 * (sample - old) or sample
-  redis.call('HSET', stats, field, string.format('%.3f', mean))
+-- Running means that forget slowly: the newest sample weighs a tenth. samples: field, value, ...
+local function measure(stats, samples)
+  local fields, means = {}, {}
+  for i = 1, #samples, 2 do fields[#fields + 1] = samples[i] end
+  for i, old in ipairs(redis.call('HMGET', stats, unpack(fields))) do
+    local sample, mean = samples[2 * i], tonumber(old or '')
+    means[#means + 1] = fields[i]
+    means[#means + 1] = string.format('%.3f', mean and mean + 0.1 * (sample - mean) or sample)
+  end
+  redis.call('HSET', stats, unpack(means))
 end
 
 -- Kept audio is bounded in bytes: over the cap, the oldest goes first.
@@ -110,13 +174,13 @@ end
 local function end_job(id, o, now)
   local jk = key('job', id)
   local job = read_job(id, 'state', 'queue', 'principal', 'request_id', 'cancellation_id',
-    'admitted_ms', 'claimed_ms', 'attempt_ms', 'first_audio_ms', 'frames', 'attempt', 'cancel')
+    'admitted_ms', 'claimed_ms', 'attempt_ms', 'first_audio_ms', 'frames', 'attempt', 'cancel',
+    'line', 'budget')
   local queue, principal = job.queue, job.principal
   if job.cancel == 'abandoned' then o.abandoned = '1' end
   redis.call('HDEL', jk, 'payload')
-  redis.call('ZREM', key('waiting', queue), id)
-  redis.call('ZREM', key('running', queue), id)
-  if job.state == 'waiting' then leave_backlog(queue, principal) end
+  leave_waiting(id, queue, job)
+  leave_running(id, queue, job)
   if job.cancellation_id then
     redis.call('PEXPIRE', key('turn', principal, job.cancellation_id), o.metadata_ttl)
   end
@@ -157,8 +221,10 @@ local function end_job(id, o, now)
   local stats = key('stats', queue)
   redis.call('HINCRBY', stats, 'ended', 1)
   redis.call('HINCRBY', stats, 'ended:' .. o.reason, 1)
-  if job.state == 'running' and (o.reason == 'stop' or o.reason == 'length') then
-    measure(stats, 'service_ms', now - (tonumber(job.attempt_ms or '') or now))
+  if job.state == 'running' and frames > 0 and job.attempt == '1'
+    and (o.reason == 'stop' or o.reason == 'length') then
+    measure(stats, {'service_ms', now - job.attempt_ms, 'service_frames', frames,
+      'service_budget', tonumber(job.budget)})
   end
 end
 
@@ -175,14 +241,15 @@ local function abandon(id, o, now)
   end
 end
 
--- A running job goes back to its old place, in front of all that came later.
-local function back_to_waiting(id, queue, principal)
+-- A running job goes back to its old place, in front of all of its class that were never claimed.
+local function back_to_waiting(id, queue)
   local jk = key('job', id)
-  redis.call('ZREM', key('running', queue), id)
-  redis.call('HSET', jk, 'state', 'waiting')
+  local job = read_job(id, 'line', 'seq', 'budget', 'attempt_ms')
+  leave_running(id, queue, job)
+  job.line = class_of(job.line) .. ':'
   redis.call('HDEL', jk, 'execution', 'worker_id')
-  redis.call('ZADD', key('waiting', queue), redis.call('HGET', jk, 'seq'), id)
-  redis.call('HINCRBY', key('backlog', queue), principal, 1)
+  redis.call('HSET', jk, 'state', 'waiting', 'line', job.line)
+  enter_waiting(id, queue, job)
 end
 
 -- Lanes of the ready workers of a queue whose registration has not lapsed.
@@ -194,19 +261,42 @@ local function ready_lanes(queue, now)
   return lanes
 end
 
--- Milliseconds until a lane is free for the next in line: what the running still need, and those
--- ahead at the measured mean, over the lanes. 0 while a lane is free or nothing was measured yet.
-local function estimated_wait(queue, lanes, now)
-  local running = redis.call('ZRANGE', key('running', queue), 0, -1)
-  local waiting = redis.call('ZCARD', key('waiting', queue))
-  local mean = tonumber(redis.call('HGET', key('stats', queue), 'service_ms') or '0')
-  if lanes == 0 or mean == 0 or #running + waiting < lanes then return 0 end
-  local rest = 0
-  for _, id in ipairs(running) do
-    local since = tonumber(read_job(id, 'attempt_ms').attempt_ms or '') or now
-    rest = rest + math.max(mean - (now - since), 0.1 * mean)
-  end
-  return math.floor((rest + waiting * mean) / lanes)
+-- Milliseconds of service that a frame of a job's budget stands for: as measured over ended jobs, which
+-- don't all use their budgets up; before any has ended, a whole step as the workers measured it while
+-- they warmed up. nil: nobody knows.
+local function budget_frame_ms(stats)
+  local said = redis.call('HMGET', stats, 'service_ms', 'service_budget', 'warm_step_ms')
+  if said[1] and said[2] then return tonumber(said[1]) / tonumber(said[2]) end
+  return tonumber(said[3] or '')
+end
+
+-- Milliseconds until it is the turn of the next job of this class and principal (nil: one with nothing
+-- in line): what the running still
+-- need and what those need that go before it, over the lanes. 0 while a lane is free or nothing was
+-- measured yet. Those before it are all of a better class, and of its own at most what the turns of the
+-- lines let pass.
+local function estimated_wait(queue, lanes, now, class, principal)
+  local stats, waiting = key('stats', queue), key('waiting', queue)
+  local running = redis.call('ZCARD', key('running', queue))
+  local better = class == 'batch' and redis.call('ZCOUNT', waiting, '-inf', '(' .. BATCH_FIRST) or 0
+  local same = (class == 'batch' and redis.call('ZCARD', waiting)
+    or redis.call('ZCOUNT', waiting, '-inf', '(' .. BATCH_FIRST)) - better
+  local frame_ms = budget_frame_ms(stats)
+  if lanes == 0 or not frame_ms or running + better + same < lanes then return 0 end
+
+  local said = redis.call('HMGET', stats, 'running_frames', 'running_since_ms',
+    'waiting_frames:interactive', 'waiting_frames:' .. class)
+  local needed = tonumber(said[1] or '0') * frame_ms
+  local rest = math.max(needed - (running * now - tonumber(said[2] or '0')), 0.1 * needed)
+  local first, last = scored(class, 0), '(' .. scored(class, CLASS.batch)
+  local function in_line(owner) return redis.call('ZCARD', key('line', queue, class .. ':' .. owner)) end
+  local returned, own = in_line(''), principal and in_line(principal) or 0
+  local others = redis.call('ZCOUNT', key('ring', queue), first, last) - (own > 0 and 1 or 0)
+    - (returned > 0 and 1 or 0)
+  local before = math.min(same, returned + own + others * (own + 1))
+  local frames = same > 0 and tonumber(said[4] or '0') * before / same or 0
+  if class == 'batch' then frames = frames + tonumber(said[3] or '0') end
+  return math.floor((rest + frames * frame_ms) / lanes)
 end
 
 -- What end_job needs of the settings, from three arguments in a row.

@@ -4,7 +4,7 @@
 -- Returns waiting | ended | lost
 local id, execution, fault = ARGV[2], ARGV[3], ARGV[4]
 local now = now_ms()
-local job = read_job(id, 'state', 'execution', 'queue', 'principal', 'attempt', 'cancel')
+local job = read_job(id, 'state', 'execution', 'queue', 'attempt', 'cancel')
 if job.state ~= 'running' or job.execution ~= execution then return 'lost' end
 if not intact(id) then return 'lost' end -- the reaper discards it
 local attempt = tonumber(job.attempt)
@@ -20,12 +20,12 @@ if fault == '1' and attempt >= tonumber(ARGV[5]) then
   end_job(id, o, now)
   return 'ended'
 end
-redis.call('ZREM', key('running', job.queue), id)
+leave_running(id, job.queue, read_job(id, 'budget', 'attempt_ms')) -- frees first, see renew
 if fault == '1' then
   redis.call('HSET', key('job', id), 'solo', '1')
   redis.call('HINCRBY', key('stats', job.queue), 'retried', 1)
 else
   redis.call('HINCRBY', key('job', id), 'attempt', -1)
 end
-back_to_waiting(id, job.queue, job.principal)
+back_to_waiting(id, job.queue)
 return 'waiting'

@@ -35,7 +35,7 @@ local held = now < tonumber(redis.call('HGET', reaper, 'hold_until_ms') or '0')
 -- Leases that lapsed.
 if not held then
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', running, '-inf', now, 'LIMIT', 0, batch)) do
-    local job = read_job(id, 'attempt', 'cancel', 'principal')
+    local job = read_job(id, 'attempt', 'cancel')
     redis.call('HINCRBY', key('stats', queue), 'leases_lost', 1)
     if not intact(id, 'running') then
       discard(id, queue)
@@ -45,7 +45,7 @@ if not held then
       finish(id, 'worker_lost', 'worker_lost', 'every worker that took the job was lost')
       lost = lost + 1
     else
-      back_to_waiting(id, queue, job.principal)
+      back_to_waiting(id, queue)
       redis.call('HINCRBY', key('stats', queue), 'retried', 1)
       returned = returned + 1
     end
@@ -57,6 +57,21 @@ end
 local listed = {}
 for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do listed[id] = true end
 local missing = {}
+local sums = {['waiting_frames:interactive'] = 0, ['waiting_frames:batch'] = 0, running_frames = 0,
+  running_since_ms = 0}
+local function add_up(id, state)
+  local job = read_job(id, 'line', 'seq', 'budget', 'attempt_ms')
+  if state == 'running' then
+    sums.running_frames = sums.running_frames + job.budget
+    sums.running_since_ms = sums.running_since_ms + job.attempt_ms
+    return
+  end
+  local frames = 'waiting_frames:' .. class_of(job.line)
+  sums[frames] = sums[frames] + job.budget
+  if not redis.call('ZSCORE', key('line', queue, job.line), id) then
+    join_line(id, queue, job.line, job.seq)
+  end
+end
 for _, state in ipairs({'waiting', 'running'}) do
   local set = key(state, queue)
   for _, id in ipairs(redis.call('ZRANGE', set, 0, -1)) do
@@ -76,6 +91,7 @@ for _, state in ipairs({'waiting', 'running'}) do
           abandoned = abandoned + 1
         end
       end
+      if redis.call('ZSCORE', set, id) then add_up(id, state) end
       if set == waiting and not listed[id] and redis.call('ZSCORE', waiting, id) then
         missing[#missing + 1] = id
       end
@@ -83,8 +99,13 @@ for _, state in ipairs({'waiting', 'running'}) do
   end
 end
 
--- What a damaged record left behind in the count per principal.
-if redis.call('EXISTS', waiting) == 0 then redis.call('DEL', key('backlog', queue)) end
+-- What a damaged record left behind in the sums.
+for name, sum in pairs(sums) do
+  local right = string.format('%.0f', sum)
+  if (redis.call('HGET', key('stats', queue), name) or '0') ~= right then
+    redis.call('HSET', key('stats', queue), name, right)
+  end
+end
 
 -- Kept audio that ran out.
 local retained = key('retained')

@@ -175,6 +175,7 @@ async def test_load_is_true(world: World) -> None:
         "in_flight_requests",
         "capacity_lanes",
         "estimated_wait_ms",
+        "estimated_wait_error_ms",
         "oldest_wait_ms",
         "waiting_callers",
         "refused_recently",

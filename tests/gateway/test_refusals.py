@@ -121,6 +121,8 @@ ROWS = [
     ),
     bad("invalid_seed", "seed", seed=-1),
     bad("invalid_seed", "seed", seed=2**53),
+    bad("unsupported_parameter", "priority", priority="urgent"),
+    bad("unsupported_parameter", "priority", priority=""),
     bad("invalid_voice_turn_budget_ms", "voice_turn_budget_ms", voice_turn_budget_ms=0),
     bad("invalid_voice_turn_budget_ms", "voice_turn_budget_ms", voice_turn_budget_ms=30_001),
     bad("input_exceeds_budget", "max_audio_length_ms", input="a" * 100, max_audio_length_ms=1000),

@@ -244,6 +244,7 @@ def test_the_fingerprint_covers_what_shapes_speech(
         {"timeout_ms": 500},
         {"stream": True},
         {"voice_turn_budget_ms": 5},
+        {"priority": "batch"},
         {"response_format": "pcm"},
         {"model": "csm"},
         {"psionic_csm": {"temperature": 0.9}},

@@ -121,10 +121,16 @@ class Deployment:
         timeout_ms: int = 10_000,
         fingerprint: str = "f",
         listener: str = "g1|1",
+        priority: str = "interactive",
         **job: Any,
     ) -> Admitted:
         request = AdmitRequest(
-            principal, QUEUE, fingerprint, timeout_ms, speech_job(request_id, **job)
+            principal,
+            QUEUE,
+            fingerprint,
+            timeout_ms,
+            speech_job(request_id, **job),
+            priority=priority,
         )
         return await self.admission.admit(request, self.admission.new_job_id(), listener)
 

@@ -69,9 +69,23 @@ DAMAGE: dict[str, tuple[Damage, str]] = {
         lambda d, running, waiting: d.redis.hincrby(d.keys.stats(QUEUE), "admitted", 1),
         "3 is not 1 + 1 + 0",
     ),
-    "a backlog that is off": (
-        lambda d, running, waiting: d.redis.hincrby(d.keys.backlog(QUEUE), "p", 1),
-        "backlog",
+    "a job that stands in no line": (
+        lambda d, running, waiting: d.redis.zrem(d.keys.line(QUEUE, "interactive:p"), waiting),
+        "in line interactive:p are []",
+    ),
+    "a line that has no turn": (
+        lambda d, running, waiting: d.redis.delete(d.keys.ring(QUEUE)),
+        "the ring has set()",
+    ),
+    "frames that wait and were not counted": (
+        lambda d, running, waiting: d.redis.hincrby(
+            d.keys.stats(QUEUE), "waiting_frames:interactive", 5
+        ),
+        "waiting_frames:interactive is 15 and not 10",
+    ),
+    "a running job counted from another moment": (
+        lambda d, running, waiting: d.redis.hincrby(d.keys.stats(QUEUE), "running_since_ms", 1),
+        "running_since_ms is",
     ),
     "text that was kept": (
         lambda d, running, waiting: d.redis.hdel(d.keys.job(waiting), "payload"),

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
+from benchmarks.books import Books
 from scheduler.queue import Claim
 from shared.errors import SpeechError
 from shared.messages import FrameRecord
@@ -36,7 +37,7 @@ class Queue(RuleBasedStateMachine):
         self.d = Deployment(
             as_redis_7(fakeredis.FakeRedis(server=server)),
             fakeredis.FakeAsyncRedis(server=server),
-            queue_settings(min_queue_depth=4, queue_depth_per_lane=1),
+            queue_settings(min_queue_depth=6, queue_depth_per_lane=1),
             self._clock.advance_ms,
         )
         self.work = self.d.worker(lanes=3)
@@ -54,14 +55,32 @@ class Queue(RuleBasedStateMachine):
         turn=st.sampled_from([None, "t1", "t2"]),
         timeout_ms=st.sampled_from([500, 5000, 30_000]),
         gateway=st.sampled_from(["g1", "g2"]),
+        priority=st.sampled_from(["interactive", "batch"]),
+        principal=st.sampled_from(["p", "q"]),
+        max_frames=st.integers(1, 50),
     )
-    def admit(self, number: int, turn: str | None, timeout_ms: int, gateway: str) -> None:
+    def admit(
+        self,
+        number: int,
+        turn: str | None,
+        timeout_ms: int,
+        gateway: str,
+        priority: str,
+        principal: str,
+        max_frames: int,
+    ) -> None:
         listener = f"{gateway}|{number}"
         self.work.heartbeat({}, lanes=3)
         try:
             admitted = self._loop.run_until_complete(
                 self.d.admit(
-                    f"r{number}", cancellation_id=turn, timeout_ms=timeout_ms, listener=listener
+                    f"r{number}",
+                    cancellation_id=turn,
+                    timeout_ms=timeout_ms,
+                    listener=listener,
+                    priority=priority,
+                    principal=principal,
+                    max_frames=max_frames,
                 )
             )
         except SpeechError as error:
@@ -99,10 +118,14 @@ class Queue(RuleBasedStateMachine):
         if claim is not None:
             self.work.hand_back(claim.job_id, claim.execution, fault=fault)
 
-    @rule(number=st.integers(0, 5), kind=st.sampled_from(["request", "turn"]))
-    def cancel(self, number: int, kind: Any) -> None:
+    @rule(
+        number=st.integers(0, 5),
+        kind=st.sampled_from(["request", "turn"]),
+        principal=st.sampled_from(["p", "q"]),
+    )
+    def cancel(self, number: int, kind: Any, principal: str) -> None:
         id_ = f"r{number}" if kind == "request" else f"t{number % 2 + 1}"
-        self._loop.run_until_complete(self.d.cancellation.cancel("p", kind, id_))
+        self._loop.run_until_complete(self.d.cancellation.cancel(principal, kind, id_))
 
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
@@ -129,8 +152,7 @@ class Queue(RuleBasedStateMachine):
         stats: Any = self.d.redis.hgetall(self.d.keys.stats(QUEUE))
         admitted, ended = int(stats.get(b"admitted", 0)), int(stats.get(b"ended", 0))
         assert admitted == len(waiting) + len(running) + ended
-        backlog: Any = self.d.redis.hgetall(self.d.keys.backlog(QUEUE))
-        assert sum(int(value) for value in backlog.values()) == len(waiting)
+        assert Books.read(self.d.redis, "t").faults() == []
 
     @invariant()
     def frames_are_contiguous_and_the_end_is_one_and_last(self) -> None:

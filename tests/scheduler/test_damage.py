@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from benchmarks.books import Books
 from tests.scheduler.conftest import QUEUE, Deployment
 
 Damage = Callable[[Deployment, str], object]
@@ -19,6 +20,9 @@ DAMAGES: dict[str, Damage] = {
     "deadline in words": lambda d, key: d.redis.hset(key, "deadline_ms", "soon"),
     "attempt in words": lambda d, key: d.redis.hset(key, "attempt", "\x00"),
     "frames in words": lambda d, key: d.redis.hset(key, "frames", "many"),
+    "no line": lambda d, key: d.redis.hdel(key, "line"),
+    "a line of no class": lambda d, key: d.redis.hset(key, "line", "p"),
+    "budget in words": lambda d, key: d.redis.hset(key, "budget", "plenty"),
     "another state": lambda d, key: d.redis.hset(key, "state", "dreaming"),
 }
 
@@ -63,7 +67,7 @@ async def test_a_damaged_job_is_reaped(fake: Deployment, damage: Damage) -> None
 
     assert counts(fake) == (0, 0, 0)
     assert fake.post(work, claim, 0) == ["lost"]
-    assert fake.redis.exists(fake.keys.backlog(QUEUE)) == 0
+    assert not fake.redis.keys("t:line:*") + fake.redis.keys("t:ring:*")
     fake.advance_ms(2100)
     fake.reap()
     assert not fake.redis.keys("rq:job:*")
@@ -87,17 +91,16 @@ async def test_a_damaged_record_breaks_no_call(fake: Deployment, damage: Damage)
     assert again.job_id != job.job_id
 
 
-async def test_the_backlog_is_right_again_once_nothing_waits(
-    fake: Deployment, damage: Damage
-) -> None:
-    """Whose a damaged job was may not be known any more; no place is taken up for ever."""
+async def test_no_place_in_line_is_taken_up_for_ever(fake: Deployment, damage: Damage) -> None:
+    """Whose a damaged job was may not be known any more; the lines and the sums are right again."""
     work = fake.worker()
     damaged = await fake.admit("r1")
     await fake.admit("r2")
     damage(fake, fake.keys.job(damaged.job_id))
     fake.reap()
+    assert Books.read(fake.redis, "t").faults() == []
+
     fake.claim(work)
 
-    fake.reap()
-
-    assert fake.redis.exists(fake.keys.backlog(QUEUE)) == 0
+    assert not fake.redis.keys("t:line:*") + fake.redis.keys("t:ring:*")
+    assert Books.read(fake.redis, "t").faults() == []
