@@ -37,6 +37,9 @@ MARKS: Final = ("eos", "nonfinite", "raise", "kill")
 """What happens in place of a frame of that index: the model ends; the row's numbers are not finite;
 the step raises; the process is killed."""
 
+HELD_S: Final = 10.0
+"""A step of so long is no pace but a way to hold the lanes: nobody's wait is estimated by it."""
+
 _MARK: Final = re.compile(rf"\[({'|'.join(MARKS)}) ([0-9]{{1,4}})\]")
 
 
@@ -101,7 +104,8 @@ class PacedRuntime:
 
     def start(self) -> None:
         ready = _facts(READY, self._lanes, self._facts.requested_backend)
-        self._facts = replace(ready, warm_step_ms=self.step_s * 1000)
+        pace_ms = self.step_s * 1000 if self.step_s < HELD_S else None
+        self._facts = replace(ready, warm_step_ms=pace_ms)
         self._thread.start()
 
     def submit(self, generation: Generation) -> None:
