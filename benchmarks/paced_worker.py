@@ -22,6 +22,7 @@ from shared.errors import SpeechError
 from shared.governance.artifacts import load_artifact
 from shared.logging import configure_logging
 from shared.settings import ARTIFACTS, WorkerSettings
+from shared.tracing import open_spans
 
 BAD_SETTING = 2
 LANES = 32
@@ -38,7 +39,9 @@ def serve(settings: WorkerSettings, lanes: int, step_ms: float) -> int:
     signals = StopSignals()
     signals.install()
     runtime = PacedRuntime(lanes, step_ms, settings.backend)
-    worker = Worker(settings, served, runtime, connect(settings.queue.redis_url), signals)
+    spans = open_spans("worker", settings.otlp_endpoint, {"namespace": settings.queue.namespace})
+    redis = connect(settings.queue.redis_url)
+    worker = Worker(settings, served, runtime, redis, signals, spans=spans)
     registry = worker.metrics.registry
     answers = pages(registry, live=lambda: worker.is_live, ready=lambda: worker.is_ready)
     with side_port(settings.metrics, answers):

@@ -9,11 +9,13 @@ from collections import deque
 from typing import Any, Final
 
 import structlog
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.metrics import OK, GatewayMetrics
 from shared.clock import monotonic_ms
 from shared.errors import CODES, NOT_NOW
+from shared.tracing import HEADER, Span, Spans, TraceContext, Unrecorded
 
 ENTRY: Final = "psionic.access"
 ROUTE: Final = "psionic.route"
@@ -24,6 +26,9 @@ POLLED: Final = ("/psionic/csm/worker/metadata", "/psionic/csm/load", "/metrics"
 DEFECT: Final = "internal_error"
 UNSAID: Final = "unsaid"
 """What counts where no code was told: a probe's 503, an answer that never left."""
+
+SPAN: Final = "psionic.span"
+TRACED: Final = ("/psionic/csm/speech", "/v1/audio/speech", "/psionic/csm/cancellations")
 
 log = structlog.get_logger()
 
@@ -53,16 +58,20 @@ class Refusals:
 class AccessLog:
     """ASGI middleware that logs each HTTP request when its answer has left or broken off."""
 
-    def __init__(self, app: ASGIApp, refusals: Refusals, metrics: GatewayMetrics) -> None:
+    def __init__(
+        self, app: ASGIApp, refusals: Refusals, metrics: GatewayMetrics, spans: Spans
+    ) -> None:
         self._app = app
         self._refusals = refusals
         self._metrics = metrics
+        self._spans = spans
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         started_ms = monotonic_ms()
+        span = self._begin(scope, started_ms)
         status = 0
         sent_bytes = 0
         last_ms = None
@@ -87,6 +96,18 @@ class AccessLog:
             latency_ms = (last_ms or monotonic_ms()) - started_ms
             self._count(scope, status, sent_bytes, latency_ms)
             self._write(scope, status, sent_bytes, latency_ms)
+            _end(span, scope, status)
+
+    def _begin(self, scope: Scope, started_ms: float) -> Span:
+        """The request's span; one that nobody records for what isn't worth one."""
+        context = _caller_s_trace(Headers(scope=scope))
+        if context is not None:
+            entry_of(scope)["trace_id"] = context.trace_id
+        span: Span = Unrecorded(context)
+        if scope["method"] == "POST" and scope["path"] in TRACED:
+            span = self._spans.begin(f"POST {scope['path']}", context, started_ms, serves=True)
+        scope[SPAN] = span
+        return span
 
     def _count(self, scope: Scope, status: int, sent_bytes: int, latency_ms: float) -> None:
         code = entry_of(scope).get("code") or (OK if 0 < status < 400 else UNSAID)
@@ -105,6 +126,17 @@ class AccessLog:
             bytes=sent_bytes,
             **{name: fact for name, fact in entry_of(scope).items() if fact is not None},
         )
+
+
+def _caller_s_trace(headers: Headers) -> TraceContext | None:
+    given = headers.getlist(HEADER)
+    return TraceContext.parse(given[0]) if len(given) == 1 else None
+
+
+def _end(span: Span, scope: Scope, status: int) -> None:
+    entry = entry_of(scope)
+    facts = {name: entry.get(name) for name in ("request_id", "job", "finish_reason", "replayed")}
+    span.end(entry.get("code"), status=status, **facts)
 
 
 def _route(scope: Scope) -> str:

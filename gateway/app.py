@@ -51,6 +51,7 @@ from shared.errors import SpeechError
 from shared.governance.artifacts import ArtifactRegistry
 from shared.metrics import CONTENT_TYPE
 from shared.settings import GatewaySettings
+from shared.tracing import Spans, open_spans
 
 READER_TIMEOUT_S = 2.5
 """Longer than a read may block, so that silence is not taken for absence."""
@@ -68,8 +69,10 @@ class Gateway:
         blocking_redis: redis.asyncio.Redis,
         push: Push,
         formats: Sequence[str],
+        spans: Spans,
     ) -> None:
         queue = settings.queue
+        self._spans = spans
         gateway_id = new_gateway_id()
         self._registry = registry
         self._redis, self._blocking_redis = redis, blocking_redis
@@ -89,7 +92,7 @@ class Gateway:
         self.app = Starlette(
             routes=self._routes(settings),
             middleware=[
-                Middleware(AccessLog, self._refusals, self.metrics),
+                Middleware(AccessLog, self._refusals, self.metrics, spans),
                 Middleware(Authentication, Principals(settings.api_keys), self._on_speech_error),
             ],
             exception_handlers={
@@ -152,6 +155,7 @@ class Gateway:
             await self._hints.close()
             await self.reader.close()
             await self.facts.close()
+            await asyncio.to_thread(self._spans.close)
             await asyncio.gather(self._redis.aclose(), self._blocking_redis.aclose())
 
     async def _live(self, _: Request) -> Response:
@@ -240,12 +244,14 @@ def create_gateway(
     blocking_redis: redis.asyncio.Redis | None = None,
     push: Push | None = None,
     encoders: Sequence[str] | None = None,
+    spans: Spans | None = None,
 ) -> Gateway:
     """A gateway over the settings' Redis, or over the clients that are given.
 
     ``encoders`` are the compressed formats to serve, else all that work here.
 
-    ``push`` hands (queue, job id) to RQ. Raises SpeechError when an artifact can't be read.
+    ``push`` hands (queue, job id) to RQ. Raises SpeechError when an artifact can't be read,
+    SettingsError when spans are wanted and can't be recorded.
     """
     url, namespace = settings.queue.redis_url, settings.queue.namespace
     return Gateway(
@@ -256,4 +262,5 @@ def create_gateway(
         or connect_async(url, timeout_s=READER_TIMEOUT_S, max_connections=4),
         push=push or CarrierPush(connect(url), namespace),
         formats=(*PLAIN_FORMATS, *(working_encoders() if encoders is None else encoders)),
+        spans=spans or open_spans("gateway", settings.otlp_endpoint, {"namespace": namespace}),
     )

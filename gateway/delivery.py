@@ -31,6 +31,7 @@ from gateway.validation import SpeechCall
 from shared.errors import SpeechError
 from shared.messages import FrameRecord
 from shared.settings import GatewaySettings
+from shared.tracing import Span
 
 Entry = dict[str, Any]
 
@@ -44,17 +45,26 @@ class Delivery:
         self._facts = facts
 
     async def answer(
-        self, call: SpeechCall, principal: str, arrived_ms: float, send: Send, entry: Entry
+        self,
+        call: SpeechCall,
+        principal: str,
+        arrived_ms: float,
+        send: Send,
+        entry: Entry,
+        span: Span,
     ) -> None:
         """Raises ClientDisconnect when the client stalls."""
         line = Line(send)
         try:
             async with self._speech.take(call, principal, arrived_ms) as take:
-                entry["job"] = take.job_id
-                if call.transport.stream_format is None:
-                    await self._one_shot(take, line, entry)
-                else:
-                    await self._stream(take, call.transport.stream_format, line, entry)
+                try:
+                    if call.transport.stream_format is None:
+                        await self._one_shot(take, line, entry)
+                    else:
+                        await self._stream(take, call.transport.stream_format, line, entry)
+                finally:
+                    _note_take(entry, take)
+                    _trace(span, take, arrived_ms)
         except SpeechError as error:
             await self._refuse(call, error, {}, line, entry)
 
@@ -73,7 +83,7 @@ class Delivery:
             pieces.append(event.pcm)
         outcome = intake.judge(event, replayed=take.replayed)
         body = await _whole_body(take, b"".join(pieces))
-        _note(entry, take, outcome)
+        _note(entry, outcome)
         headers = {
             **execution_headers(take.call, outcome.served, outcome.terminal.runtime_image_ref),
             **result_headers(
@@ -105,7 +115,7 @@ class Delivery:
         if failure is not None:
             entry["code"] = failure.code
         elif player.outcome is not None:
-            _note(entry, take, player.outcome)
+            _note(entry, player.outcome)
 
     async def _refuse(
         self,
@@ -144,15 +154,37 @@ def _marks(take: Take) -> dict[str, str]:
     return marks
 
 
-def _note(entry: Entry, take: Take, outcome: Outcome) -> None:
+def _note(entry: Entry, outcome: Outcome) -> None:
     entry.update(
         finish_reason=outcome.end.finish_reason,
-        frames=outcome.terminal.generated_frame_count,
-        first_audio_latency_ms=outcome.end.first_audio_latency_ms,
-        queue_wait_ms=outcome.end.queue_wait_ms,
-        attempt=outcome.end.attempt,
+        generation_ms=outcome.end.full_generation_latency_ms,
+    )
+
+
+def _note_take(entry: Entry, take: Take) -> None:
+    """What is known of a take, however it ended."""
+    claimed = take.claimed
+    entry.update(
+        job=take.job_id,
+        frames=take.frames,
+        first_audio_latency_ms=take.first_audio_ms,
+        queue_wait_ms=claimed.queue_wait_ms if claimed else None,
+        attempt=claimed.attempt if claimed else None,
+        worker_id=claimed.worker_id if claimed else None,
+        stream_format=take.call.transport.stream_format,
         replayed=take.replayed,
     )
+
+
+def _trace(span: Span, take: Take, arrived_ms: float) -> None:
+    """The parts of a request's time, as they were seen from here."""
+    times = take.times
+    span.child("admission", arrived_ms, times.admitted_ms)
+    if take.replayed:
+        return
+    span.child("queue", times.admitted_ms, times.claimed_ms, claimed=take.claimed is not None)
+    if times.first_ms is not None:
+        span.child("delivery", times.first_ms, None, frames=take.frames)
 
 
 async def _no_receive() -> Any:

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.access import ROUTE, entry_of
+from gateway.access import ROUTE, SPAN, entry_of
 from gateway.bodies import read_json
 from gateway.delivery import Delivery
 from gateway.documents import Documents
@@ -83,10 +83,12 @@ class SpeechEndpoint:
             await response(scope, receive, send)
             return
         entry.update(request_id=call.job.request_id, cancellation_id=call.job.cancellation_id)
-        principal = scope[PRINCIPAL]
+        principal, span = scope[PRINCIPAL], scope[SPAN]
+        entry["principal"] = principal
+        call = call.within(span.context)
 
         async def answer(send: Send) -> None:
-            await self._delivery.answer(call, principal, arrived_ms, send, entry)
+            await self._delivery.answer(call, principal, arrived_ms, send, entry, span)
 
         await Presence(receive, send).run(answer)
 

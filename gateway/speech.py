@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway import runtime
@@ -42,6 +43,15 @@ MESSAGES: Final = {
 }
 
 
+@dataclass(slots=True)
+class Times:
+    """When a take came so far, as ``monotonic_ms`` tells it."""
+
+    admitted_ms: float
+    claimed_ms: float | None = None
+    first_ms: float | None = None
+
+
 class Take:
     """One caller's job, event by event."""
 
@@ -64,7 +74,9 @@ class Take:
         self._pace = metrics.pace(streamed=streamed, arrived_ms=arrived_ms)
         self.first_audio_ms: int | None = None
         """From admission to the first frame that was heard."""
-        self._next_index = 0
+        self.frames = 0
+        """How many were heard; also the index of the next."""
+        self.times = Times(monotonic_ms())
         self._is_whole = self.replayed
 
     @property
@@ -121,7 +133,7 @@ class Take:
 
     def start_over(self) -> None:
         """Once the end was heard: hear the same answer again from its first frame."""
-        self._is_whole, self._next_index = True, 0
+        self._is_whole, self.frames = True, 0
         self._caller.start_over()
 
     @contextmanager
@@ -139,18 +151,20 @@ class Take:
             event = await self._caller.next_event()
             if isinstance(event, Claimed):
                 self.claimed = event
+                self.times.claimed_ms = self.times.claimed_ms or monotonic_ms()
                 if self._caller.admitted.kind == "admitted":
                     self._metrics.waited(event)
             elif isinstance(event, End):
                 return event
-            elif event.index == self._next_index:
-                self._next_index += 1
+            elif event.index == self.frames:
+                self.frames += 1
                 if event.index == 0:
                     self.first_audio_ms = event.elapsed_ms
-                if not self.replayed:
+                    self.times.first_ms = self.times.first_ms or monotonic_ms()
+                if not self._is_whole:
                     self._pace.frame()
                 return event
-            elif event.index > self._next_index:
+            elif event.index > self.frames:
                 raise SpeechError("internal_error", "a frame is missing")
 
     async def next_within_budget(self) -> FrameRecord | End | None:

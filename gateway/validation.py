@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gateway.formats import Transport, choose_transport
@@ -34,6 +34,7 @@ from shared.messages import (
     SpeechJob,
 )
 from shared.settings import GatewaySettings
+from shared.tracing import TraceContext
 from shared.wav import FRAME_MS
 
 BASE_LENGTH_MS: Final = 1500
@@ -77,6 +78,12 @@ class SpeechCall:
             job.cancellation_id,
         ]
         return hashlib.sha256(json.dumps(shape, separators=(",", ":")).encode()).hexdigest()
+
+    def within(self, trace: TraceContext | None) -> SpeechCall:
+        """The same call as a part of a trace."""
+        if trace is None:
+            return self
+        return replace(self, job=replace(self.job, traceparent=str(trace)))
 
 
 def default_seed(request_id: str) -> int:

@@ -18,6 +18,7 @@ from shared.errors import SpeechError
 from shared.governance.artifacts import load_artifact
 from shared.logging import configure_logging
 from shared.settings import ARTIFACTS, WorkerSettings
+from shared.tracing import open_spans
 
 BAD_SETTING = 2
 
@@ -37,12 +38,13 @@ def serve(settings: WorkerSettings) -> int:
         # The runtime meets the same error and explains it for as long as the process lives.
         log.error("artifact_unreadable", code=error.code, reason=error.message)
         served = Served()
+    spans = open_spans("worker", settings.otlp_endpoint, {"namespace": namespace})
     signals = StopSignals()
     signals.install()
     metrics = WorkerMetrics()
     runtime = Runtime(settings, directory, metrics.step)
     redis = connect(settings.queue.redis_url)
-    worker = Worker(settings, served, runtime, redis, signals, metrics)
+    worker = Worker(settings, served, runtime, redis, signals, metrics, spans)
     served_pages = pages(
         metrics.registry, live=lambda: worker.is_live, ready=lambda: worker.is_ready
     )

@@ -20,6 +20,7 @@ from scheduler.queue import EndOutcome, LanePost, Verdict, WorkQueue
 if TYPE_CHECKING:
     from gpu_worker.metrics import WorkerMetrics
     from scheduler.carrier import Carrier
+    from shared.tracing import Spans
 
 POSTS_PER_CALL: Final = 64
 """Frames in one round trip, about 250 kB. Only after an outage are there more."""
@@ -37,12 +38,14 @@ class Books:
         origin: Origin,
         stop: Callable[[str], None],
         metrics: WorkerMetrics,
+        spans: Spans,
     ) -> None:
         self._queue = queue
         self._carrier = carrier
         self._origin = origin
         self._stop = stop
         self._metrics = metrics
+        self._spans = spans
         self._leases: dict[str, Lease] = {}
 
     def __len__(self) -> int:
@@ -135,6 +138,7 @@ class Books:
         del self._leases[lease.execution]
         self._stop(lease.execution)
         log.info("job_ended", **lease.summary(outcome))
+        lease.record(self._spans, outcome)
         self._metrics.ended(outcome.finish_reason, lease.first_audio_ms)
         with for_show("forget"):
             self._carrier.forget([lease.job_id])

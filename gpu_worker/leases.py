@@ -11,10 +11,12 @@ from gpu_worker.lanes import Ended, Frame, Generation
 from scheduler.queue import LanePost
 from shared.clock import Countdown, monotonic_ms
 from shared.messages import CANCELLED, ERROR, TIMEOUT, FrameRecord
+from shared.tracing import TraceContext
 
 if TYPE_CHECKING:
     from gpu_worker.runtime import RuntimeFacts
     from scheduler.queue import Claim
+    from shared.tracing import Spans
 
 ASK_MS: Final = 100.0
 """A lane without news asks this often whether to go on, so that a prefill can be cancelled."""
@@ -55,6 +57,25 @@ class Lease:
     @property
     def execution(self) -> str:
         return self.claim.execution
+
+    @property
+    def trace(self) -> TraceContext | None:
+        return TraceContext.parse(self.claim.job.traceparent)
+
+    def record(self, spans: Spans, outcome: Outcome) -> None:
+        """The attempt as a span: prefill up to the first frame, generation from there on."""
+        began_ms = self._claimed_at_ms
+        span = spans.begin("attempt", self.trace, began_ms)
+        first_ms = None if self.first_audio_ms is None else began_ms + self.first_audio_ms
+        span.child("prefill", began_ms, first_ms)
+        if first_ms is not None:
+            span.child("generation", first_ms, None, frames=self.evidence.frames)
+        span.end(
+            outcome.failure_code,
+            job=self.job_id,
+            attempt=self.claim.attempt,
+            finish_reason=outcome.finish_reason,
+        )
 
     def generation(self, silence_stop_frames: int) -> Generation:
         """The job as the engine takes it: what was delivered is replayed."""
@@ -118,6 +139,7 @@ class Lease:
         total_ms = monotonic_ms() - self._claimed_at_ms
         made = self.evidence.frames - len(self.claim.delivered)
         first = self.first_audio_ms
+        trace = self.trace
         return {
             "job": self.job_id,
             "execution": self.execution,
@@ -128,6 +150,7 @@ class Lease:
             "queue_wait_ms": self.claim.queue_wait_ms,
             "first_audio_ms": None if first is None else round(first),
             "total_ms": round(total_ms),
+            "trace_id": trace.trace_id if trace else None,
             "frames": self.evidence.frames,
             "frames_per_s": round(1000 * made / max(total_ms, 1.0), 1),
         }

@@ -26,6 +26,7 @@ from scheduler.queue import WorkQueue
 from scheduler.reaper import Reaper
 from shared.clock import Countdown
 from shared.messages import DRAINING, READY
+from shared.tracing import NoSpans
 from shared.wav import FRAME_MS
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from gpu_worker.signals import StopSignals
     from gpu_worker.telemetry import Usage
     from shared.settings import WorkerSettings
+    from shared.tracing import Spans
 
 DRAINED: Final = 0
 ENGINE_FAULT: Final = 70
@@ -91,6 +93,7 @@ class Worker:
         redis: Redis,
         signals: StopSignals,
         metrics: WorkerMetrics | None = None,
+        spans: Spans | None = None,
     ) -> None:
         queue = settings.queue
         self.identity = Identity.of_this_process()
@@ -99,13 +102,16 @@ class Worker:
         self._runtime = runtime
         self._signals = signals
         self.metrics = metrics or WorkerMetrics()
+        self._spans = spans or NoSpans()
         worker_id = self.identity.worker_id
         self._carrier = Carrier(redis, queue.namespace, served.queue)
         self._queue = WorkQueue(redis, queue, self._carrier, served.queue, worker_id)
         self._reaper = Reaper(redis, queue, gap_ms=queue.reap_interval_ms // 2)
         self._intake = Intake(self._carrier, self._queue)
         origin = Origin(worker_id, settings.runtime_image_ref)
-        self._books = Books(self._queue, self._carrier, origin, self._stop, self.metrics)
+        self._books = Books(
+            self._queue, self._carrier, origin, self._stop, self.metrics, self._spans
+        )
         self._lanes: dict[str, Lane] = {}
         self._link = Link()
         self._drain: Countdown | None = None
@@ -181,6 +187,7 @@ class Worker:
                 self._carrier.death()
             self._queue.farewell()
         self._runtime.close(CLOSE_S)
+        self._spans.close()
         log.info("worker_stopped", worker=self.identity.worker_id, left_to_lapse=len(self._books))
 
     def _patience_s(self) -> float:

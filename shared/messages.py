@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 import typing
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache
 from typing import Any, Final, Self
 
@@ -61,6 +61,12 @@ def _accepted_types(cls: type[Any]) -> dict[str, tuple[type, ...]]:
     return {field.name: _concrete(hints[field.name]) for field in fields(cls)}
 
 
+@cache
+def _optional(cls: type[Any]) -> dict[str, Any]:
+    """The defaults of the fields that have one."""
+    return {field.name: field.default for field in fields(cls) if field.default is not MISSING}
+
+
 def _concrete(hint: Any) -> tuple[type, ...]:
     if isinstance(hint, types.UnionType):
         return tuple(part for arg in typing.get_args(hint) for part in _concrete(arg))
@@ -68,12 +74,19 @@ def _concrete(hint: Any) -> tuple[type, ...]:
 
 
 class Message:
-    """A dataclass of scalars with a msgpack form."""
+    """A dataclass of scalars with a msgpack form.
+
+    A field with a default is not sent while it has that value, so that processes of two versions
+    understand each other as long as nobody uses what is new.
+    """
 
     __slots__ = ()
 
     def to_bytes(self) -> bytes:
-        return typing.cast(bytes, msgpack.packb(asdict(typing.cast(Any, self))))
+        optional = _optional(typing.cast(Any, type(self)))
+        values = asdict(typing.cast(Any, self))
+        sent = {key: value for key, value in values.items() if value != optional.get(key, ())}
+        return typing.cast(bytes, msgpack.packb(sent))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -82,7 +95,8 @@ class Message:
         except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
             raise MalformedMessage(f"{cls.__name__}: not msgpack") from error
         accepted = _accepted_types(typing.cast(Any, cls))
-        if not isinstance(values, dict) or values.keys() != accepted.keys():
+        optional = _optional(typing.cast(Any, cls))
+        if not isinstance(values, dict) or {*values, *optional} != accepted.keys():
             raise MalformedMessage(f"{cls.__name__}: other keys than expected")
         for name, value in values.items():
             if type(value) not in accepted[name]:
@@ -105,6 +119,8 @@ class SpeechJob(Message):
     temperature: float
     top_k: int
     seed: int
+    traceparent: str | None = None
+    """Where in whose trace this job stands; shapes nothing."""
 
     def __repr__(self) -> str:
         return f"SpeechJob(request_id={self.request_id!r})"

@@ -32,6 +32,7 @@ from shared.environment import (
 from shared.tiers import TIERS, Tier
 
 ARTIFACTS: Final = "PSIONIC_CSM_ARTIFACTS"
+OTLP_ENDPOINT: Final = "PSIONIC_CSM_OTLP_ENDPOINT"
 METRICS_PORT: Final = "PSIONIC_CSM_METRICS_PORT"
 RUNTIME_IMAGE_UNSET: Final = "not_configured_local_runtime"
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -133,6 +134,7 @@ class GatewaySettings:
     runtime_image_ref: str
     drain_grace_ms: int
     max_connections: int
+    otlp_endpoint: str | None
     log_level: str
 
     @classmethod
@@ -156,6 +158,7 @@ class GatewaySettings:
             runtime_image_ref=label(env, "PSIONIC_CSM_RUNTIME_IMAGE_REF", RUNTIME_IMAGE_UNSET),
             drain_grace_ms=integer(env, "PSIONIC_CSM_DRAIN_GRACE_MS", 25_000, 0, 600_000),
             max_connections=integer(env, "PSIONIC_CSM_MAX_CONNECTIONS", 2048, 1, 1_000_000),
+            otlp_endpoint=_otlp_endpoint(env),
             log_level=_log_level(env),
         )
 
@@ -180,6 +183,7 @@ class WorkerSettings:
     torch_threads: int
     drain_grace_ms: int
     metrics: SidePortSettings
+    otlp_endpoint: str | None
     log_level: str
 
     @classmethod
@@ -205,6 +209,7 @@ class WorkerSettings:
             torch_threads=integer(env, "PSIONIC_CSM_TORCH_THREADS", threads_per_worker(1), 1, 256),
             drain_grace_ms=integer(env, "PSIONIC_CSM_DRAIN_GRACE_MS", 25_000, 0, 600_000),
             metrics=SidePortSettings.from_env(env),
+            otlp_endpoint=_otlp_endpoint(env),
             log_level=_log_level(env),
         )
 
@@ -329,6 +334,13 @@ def on_metrics_port(given: Env, offset: int) -> dict[str, str]:
     """``given`` for one of several processes on a host: ``offset`` above the port that is named."""
     port = SidePortSettings.from_env(given).port
     return {**given, METRICS_PORT: str(port + offset)} if port else dict(given)
+
+
+def _otlp_endpoint(env: Env) -> str | None:
+    endpoint = text(env, OTLP_ENDPOINT, "")
+    if endpoint and not endpoint.startswith(("http://", "https://")):
+        raise SettingsError(OTLP_ENDPOINT, "the http:// or https:// URL of an OTLP collector")
+    return endpoint or None
 
 
 def _log_level(env: Env) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.gateway.world import SPEECH, World
+from tests.gateway.world import SPEECH, Call, World
 
 
 async def lines(world: World, method: str, path: str, body: Any = None) -> list[tuple[str, int]]:
@@ -47,3 +47,72 @@ async def test_what_is_polled_is_quiet(world: World, path: str, status: int) -> 
 async def test_everything_else_is_told(world: World, method: str, path: str, status: int) -> None:
     """Each other request has its line at info level."""
     assert await lines(world, method, path, {}) == [("info", status)]
+
+
+async def line(world: World, call: Call) -> dict[str, Any]:
+    """The one access line of a call that speaks."""
+    with capture_logs() as heard:
+        await call.answer()
+        await call.task
+    (found,) = (each for each in heard if each["event"] == "request")
+    return dict(found)
+
+
+async def test_a_spoken_request_is_told_whole(world: World) -> None:
+    """Ids, outcome, times, bytes and who spoke; and not a word of the text."""
+    body = {"input": "A secret text.", "request_id": "r1", "cancellation_id": "c1"}
+    call = world.post({**body, "stream": True, "stream_format": "jsonl_base64"})
+    claim = await world.worker.speak(2)
+
+    told = await line(world, call)
+
+    assert "secret" not in str(told)
+    times = [
+        told.pop(name)
+        for name in ("latency_ms", "queue_wait_ms", "first_audio_latency_ms", "generation_ms")
+    ]
+    assert all(0 <= each < 60_000 for each in times)
+    assert told.pop("bytes") > 2 * 3840
+    assert told == {
+        "event": "request",
+        "log_level": "info",
+        "method": "POST",
+        "route": SPEECH,
+        "status": 200,
+        "request_id": "r1",
+        "cancellation_id": "c1",
+        "principal": "open",
+        "job": claim.job_id,
+        "frames": 2,
+        "finish_reason": "stop",
+        "attempt": 1,
+        "worker_id": "w1",
+        "stream_format": "jsonl_base64",
+        "replayed": False,
+    }
+
+
+async def test_a_failure_is_told_with_what_is_known(world: World) -> None:
+    """Its status was 200; the code says what became of it, and after how many frames."""
+    call = world.post({"input": "Hello.", "stream": True})
+    claim = await world.worker.claim()
+    world.worker.post(claim, 0)
+    world.worker.end(claim, 1, reason="error", failure_code="csm_synthesis_failed")
+
+    told = await line(world, call)
+
+    assert (told["status"], told["code"]) == (200, "csm_synthesis_failed")
+    assert (told["frames"], told["worker_id"]) == (1, "w1")
+
+
+async def test_a_caller_who_left_is_told(world: World) -> None:
+    """No status was sent, and the line says why and for whom."""
+    call = world.post({"input": "Hello.", "request_id": "r1"})
+    await world.worker.claim()
+    with capture_logs() as heard:
+        await call.hang_up()
+
+    (told,) = (each for each in heard if each["event"] == "request")
+    assert (told["code"], told["request_id"]) == ("client_gone", "r1")
+    assert "status" not in told or told["status"] is None
+    assert told["bytes"] == 0

@@ -25,6 +25,7 @@ from scheduler.queue import Claim
 from shared.digests import CodebookDigest, Pcm16Digest, wav_pcm16_digest
 from shared.messages import READY, FrameRecord
 from shared.settings import QueueSettings, WorkerSettings
+from shared.tracing import Spans
 from tests.conftest import RedisServer
 from tests.scheduler.conftest import QUEUE, Deployment, FakeClock, queue_settings
 
@@ -189,12 +190,17 @@ class Stage:
     """A worker whose loop the test turns, and the queue around it."""
 
     def __init__(
-        self, client: redis.Redis, queue: QueueSettings, runtime: ScriptedRuntime, **changes: Any
+        self,
+        client: redis.Redis,
+        queue: QueueSettings,
+        runtime: ScriptedRuntime,
+        spans: Spans | None = None,
+        **changes: Any,
     ) -> None:
         self.runtime = runtime
         self.signals = StopSignals()
         self.settings = worker_settings(queue, **changes)
-        self.worker = Worker(self.settings, SERVED, runtime, client, self.signals)
+        self.worker = Worker(self.settings, SERVED, runtime, client, self.signals, spans=spans)
 
     @property
     def worker_id(self) -> str:

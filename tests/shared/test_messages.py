@@ -25,6 +25,7 @@ JOBS = st.builds(
     temperature=st.floats(0, 2),
     top_k=st.integers(1, 2051),
     seed=st.integers(0, 2**53 - 1),
+    traceparent=st.none() | st.text(max_size=60),
 )
 
 JOB = SpeechJob("r", None, "hi", "a", "v", 0, "none", 3, 0.5, 50, 7)
@@ -69,6 +70,15 @@ def test_a_missing_key_is_refused() -> None:
 
     with pytest.raises(MalformedMessage):
         SpeechJob.from_bytes(msgpack.packb(values))
+
+
+def test_what_has_a_default_may_be_missing() -> None:
+    """A process of an earlier version sends and gets a message without what came later."""
+    values = msgpack.unpackb(JOB.to_bytes())
+
+    assert "traceparent" not in values
+    assert SpeechJob.from_bytes(msgpack.packb(values)) == JOB
+    assert SpeechJob.from_bytes(msgpack.packb(asdict(JOB))) == JOB
 
 
 def test_deep_nesting_is_refused() -> None:
