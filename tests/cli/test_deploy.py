@@ -16,6 +16,8 @@ import yaml
 
 from cli.alive import run as check_alive
 from cli.exits import CommandFailed
+from gateway.__main__ import LAST_WORDS_S
+from gpu_worker.worker import CLOSE_S
 from scheduler.carrier import Carrier
 from scheduler.queue import WorkQueue
 from shared.settings import QueueSettings
@@ -67,18 +69,95 @@ def test_services_are_given_only_settings_that_are_read(compose: dict[str, Any])
 def test_redis_keeps_jobs_over_a_restart(compose: dict[str, Any]) -> None:
     """The append-only file is on, nothing is evicted, and the data outlives the container."""
     redis = compose["services"]["redis"]
+    options = dict(zip(redis["command"][1::2], redis["command"][2::2], strict=True))
 
-    assert redis["command"][1:3] == ["--appendonly", "yes"]
-    assert "noeviction" in redis["command"]
+    assert options["--appendonly"] == "yes"
+    assert options["--maxmemory-policy"] == "noeviction"
+    assert options["--maxmemory"]
     assert redis["volumes"] == ["redis:/data"]
+
+
+@pytest.mark.redis
+def test_a_real_redis_takes_the_options(
+    compose: dict[str, Any], redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """The command line of the container starts a server, and means what it says."""
+    command = [
+        re.sub(r"\$\{\w+:-(.*)\}", r"\1", each) for each in compose["services"]["redis"]["command"]
+    ]
+    redis_server.stop()
+    redis_server.start(*command[1:])
+
+    with redis_server.client() as client:
+        said = {
+            name: client.config_get(name)[name]
+            for name in ("appendonly", "maxmemory-policy", "maxmemory", "save")
+        }
+    assert said == {
+        "appendonly": "yes",
+        "maxmemory-policy": "noeviction",
+        "maxmemory": str(1 << 30),
+        "save": "",
+    }
+
+
+def ours(compose: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: service
+        for name, service in compose["services"].items()
+        if service["image"].startswith("psionic-csm-")
+    }
+
+
+def test_every_container_has_few_rights(compose: dict[str, Any]) -> None:
+    """Nothing is written but volumes and a little memory, and no right can be had."""
+    for name, service in compose["services"].items():
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+    assert compose["services"]["redis"]["user"] == "redis"
+    for name in ("gateway", "worker", "worker-cuda"):
+        assert all(each.endswith(":ro") for each in compose["services"][name]["volumes"]), name
+
+
+def test_containers_may_take_longer_to_stop_than_a_drain(compose: dict[str, Any]) -> None:
+    """Whoever is stopped finishes what fits its grace, says goodbye, and only then is killed."""
+    for name, service in ours(compose).items():
+        grace = int(service["environment"]["PSIONIC_CSM_DRAIN_GRACE_MS"]) / 1000
+        stop = int(service["stop_grace_period"].removesuffix("s"))
+        assert stop >= grace + max(CLOSE_S, 2 * LAST_WORDS_S) + 2, name
+
+
+def test_every_image_can_be_built_here(compose: dict[str, Any]) -> None:
+    """No image is looked for in a registry that has none of ours."""
+    for service in ours(compose).values():
+        assert (ROOT / service["build"]["dockerfile"]).exists()
+
+
+def test_every_long_running_service_is_probed(compose: dict[str, Any]) -> None:
+    """Each has a health check of its own or of its image, and a probe's port is one that is set."""
+    for name, service in compose["services"].items():
+        if name == "demo":
+            continue
+        image = service["image"].removeprefix("psionic-csm-")
+        file = ROOT / "deploy" / f"Dockerfile.{image}"
+        of_image = file.exists() and "HEALTHCHECK" in file.read_text(encoding="utf-8")
+        assert "healthcheck" in service or of_image, name
+    scheduler = compose["services"]["scheduler"]
+    port = scheduler["environment"]["PSIONIC_CSM_METRICS_PORT"]
+    assert f"127.0.0.1:{port}/health/live" in scheduler["healthcheck"]["test"][-1]
 
 
 def test_the_gpu_is_behind_a_profile(compose: dict[str, Any]) -> None:
     """Without the profile no GPU is asked for; with it the worker must serve CUDA or refuse."""
     services = compose["services"]
-    reserving = [name for name, service in services.items() if "deploy" in service]
+    reserving = {
+        name: service["deploy"]["resources"]["reservations"]["devices"]
+        for name, service in services.items()
+        if "deploy" in service
+    }
 
-    assert reserving == ["worker-cuda"]
+    assert reserving == {"worker-cuda": [{"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}]}
     assert services["worker-cuda"]["profiles"] == ["cuda"]
     assert services["worker-cuda"]["environment"]["PSIONIC_CSM_BACKEND"] == "cuda"
 
