@@ -177,7 +177,11 @@ class EventReader:
             return
         entries = reply[0][1]
         self._wake_position = entries[-1][0]
-        woken = {fields.get(b"job", b"").decode("utf-8", "replace") for _, fields in entries}
+        woken = {
+            job
+            for _, fields in entries
+            for job in fields.get(b"jobs", b"").decode("utf-8", "replace").split(" ")
+        }
         overrun = len(entries) >= WAKE_BATCH
         self._tell(list(self._subscriptions) if overrun else woken)
 

@@ -26,18 +26,32 @@ local function read_job(id, ...)
   return job
 end
 
--- Tell every gateway with a listener on this job that there is news.
-local function wake(id)
-  local seen = {}
-  for _, member in ipairs(redis.call('ZRANGE', key('listeners', id), 0, -1)) do
+-- Note in news, by gateway, that a job has some for whoever listens to it there.
+local function gather(news, id)
+  local before
+  for _, member in ipairs(redis.call('ZRANGE', NS .. ':listeners:' .. id, 0, -1)) do
     local gateway = string.match(member, '^([^|]+)|')
-    if gateway and not seen[gateway] then
-      seen[gateway] = true
-      local stream = key('wake', gateway)
-      redis.call('XADD', stream, 'MAXLEN', '~', 10000, '*', 'job', id)
-      redis.call('PEXPIRE', stream, 60000)
+    if gateway and gateway ~= before then -- in order of expiry, so not always by gateway: twice harms nobody
+      local jobs = news[gateway]
+      if jobs then jobs[#jobs + 1] = id else news[gateway] = {id} end
+      before = gateway
     end
   end
+end
+
+-- Tell every gateway which jobs have news for it: one entry each, however many they are.
+local function tell(news)
+  for gateway, jobs in pairs(news) do
+    local stream = key('wake', gateway)
+    redis.call('XADD', stream, 'MAXLEN', '~', 10000, '*', 'jobs', table.concat(jobs, ' '))
+    redis.call('PEXPIRE', stream, 60000)
+  end
+end
+
+local function wake(id)
+  local news = {}
+  gather(news, id)
+  tell(news)
 end
 
 -- The order of claims within a queue: class first, then round-robin between principals, then first in

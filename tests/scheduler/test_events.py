@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from scheduler.listeners import Caller
+from scheduler.queue import LanePost
 from scheduler.subscriptions import WINDOW
 from shared.errors import SpeechError
 from shared.messages import Claimed, End, Event, FrameRecord
 from tests.conftest import RedisServer, until
-from tests.scheduler.conftest import Deployment, speech_job, terminal
+from tests.scheduler.conftest import Deployment, frame, speech_job, terminal
 
 
 @pytest.fixture
@@ -70,6 +71,27 @@ async def test_the_reader_wakes_while_it_blocks(listening: Deployment) -> None:
     assert isinstance(heard_late, Claimed)
     assert isinstance(heard_early, FrameRecord)
     assert claim_late.job_id == late.job_id
+
+
+async def test_a_step_wakes_a_gateway_once(deployment: Deployment) -> None:
+    """However many lanes a step's frames are of, they are one entry of the gateway's wake stream,
+    and each caller hears its own.
+    """
+    work = deployment.worker()
+    callers = {caller.job_id: caller for caller in [await deployment.join(r) for r in ("a", "b")]}
+    claims = [deployment.claim(work) for _ in callers]
+    stream = deployment.keys.wake("g1")
+    before = int(deployment.redis.xlen(stream))
+
+    work.post([LanePost(claim.job_id, claim.execution, frame(0)) for claim in claims])
+
+    assert int(deployment.redis.xlen(stream)) == before + 1
+    deployment.reader.start()
+    for claim in claims:
+        caller = callers[claim.job_id]
+        events = [await asyncio.wait_for(caller.next_event(), 5) for _ in range(2)]
+        assert shape(events) == ["Claimed", 0]
+    await deployment.reader.close()
 
 
 async def test_who_attaches_late_hears_the_whole_answer(listening: Deployment) -> None:
