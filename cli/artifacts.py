@@ -26,6 +26,7 @@ RECIPE: Final = Path("gpu_worker", "model")
 RECIPE_FILES: Final = "demo*.py"
 CSM_1B: Final = "csm-1b"
 """A name for the directory of CSM-1B's manifests, which comes with the package."""
+DEMO_PREFIX: Final = "psionic-demo/"
 WORKER_EXTRA: Final = "pip install 'psionic-csm-speech[worker]'"
 
 
@@ -196,11 +197,36 @@ def _check(name: str, role: str, path: Path, digest: str, size: int | None) -> V
 
 
 def not_genuine(artifact: Artifact, faults: list[Verified]) -> CommandFailed:
+    missing = [each for each in faults if each.size is None]
+    is_missing_only = len(missing) == len(faults)
     return CommandFailed(
         NOT_GENUINE,
-        f"{artifact.directory} is not what its manifest says",
+        f"{artifact.manifest.model_id}: "
+        + ("files are missing" if is_missing_only else "not what its manifest says"),
         details=tuple(f"{each.name}: {each.fault}" for each in faults),
+        hint=_way_to_get(artifact, faults),
     )
+
+
+def _way_to_get(artifact: Artifact, faults: list[Verified]) -> str:
+    """The command that puts back what is missing or differs."""
+    manifest = artifact.manifest
+    if manifest.model_id.startswith(DEMO_PREFIX):
+        return f"psionic-csm artifacts build-demo --directory {artifact.directory}"
+    if manifest.parent_artifact_id is not None:
+        return f"make it again from {manifest.parent_artifact_id}: psionic-csm artifacts quantize"
+    repositories = {
+        "csm_config": manifest.csm_repo,
+        "csm_model": manifest.csm_repo,
+        "llama_tokenizer": manifest.llama_tokenizer_repo,
+        "mimi_weight": manifest.mimi_repo,
+    }
+    commands = [
+        f"hf download {repositories[each.role]} {each.name}"
+        for each in faults
+        if each.role in repositories
+    ]
+    return "; ".join([*commands, "docs/artifacts.md says more"])
 
 
 def _built_by(directory: Path, recipe: str) -> bool:

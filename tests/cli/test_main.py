@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cli import artifacts, exits, main, speak, status
-from cli.exits import NOT_STARTED, REFUSED, UNREACHABLE, USAGE, CommandFailed
+from cli.exits import NOT_GENUINE, NOT_STARTED, REFUSED, UNREACHABLE, USAGE, CommandFailed
 from cli.signals import Interrupted
 from cli.speak import Wish
 from cli.streams import OutputGone
@@ -174,6 +174,23 @@ def test_the_known_artifacts_are_listed(
 
     assert main.run(["artifacts", "list"]) == exits.OK
     assert "artifact_unavailable" in capsys.readouterr().out
+
+
+def test_missing_files_are_named_with_the_command_that_gets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a machine without CSM-1B's files, verify lists them and says how each is had."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HOME", raising=False)
+
+    assert main.run(["artifacts", "verify", "csm-1b", "--json"]) == NOT_GENUINE
+
+    said = capsys.readouterr()
+    states = {row["file"]: row["state"] for row in json.loads(said.out)}
+    assert states["voices.json"] == "as stated"
+    assert states["model.safetensors"] == "No such file or directory"
+    assert "hf download sesame/csm-1b model.safetensors" in said.err
+    assert "sesame/csm-1b: files are missing" in said.err
 
 
 def test_a_changed_recipe_is_another_digest(
