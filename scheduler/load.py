@@ -37,8 +37,9 @@ MEMORY_LIMIT: Final = 0.8
 class QueueLoad:
     """One artifact's queue. Times in milliseconds.
 
-    Means forget slowly. ``estimated_wait_error_ms`` is the mean distance between what interactive
-    jobs were told at the door and what they waited, ``estimated_wait_bias_ms`` the mean difference
+    ``estimated_wait_ms`` is that of the interactive job that comes last. Means forget slowly.
+    ``estimated_wait_error_ms`` is the mean distance between what interactive jobs that had to wait
+    were told at the door and what they waited, ``estimated_wait_bias_ms`` the mean difference
     (above 0: told too long).
     """
 

@@ -25,11 +25,14 @@ local function rotate(line)
   redis.call('ZADD', ring, scored(class_of(line), redis.call('HINCRBY', stats, 'turn', 1)), line)
 end
 
+-- What an interactive job was told at the door, held against what it had to wait.
 local function record_wait(job)
-  local expected = tonumber(job.expected_wait_ms or '')
-  if job.claimed_ms or not expected or class_of(job.line) ~= 'interactive' then return end
-  local over = expected - (now - tonumber(job.admitted_ms))
-  measure(stats, {'wait_error_ms', math.abs(over), 'wait_bias_ms', over})
+  local bound, expected = tonumber(job.wait_bound_ms or ''), tonumber(job.expected_wait_ms or '')
+  if job.claimed_ms or not bound or not expected or bound == 0 then return end
+  if class_of(job.line) ~= 'interactive' then return end
+  local waited = now - tonumber(job.admitted_ms)
+  measure(stats, {'wait_over_ms', bound - waited, 'wait_error_ms', math.abs(expected - waited),
+    'wait_bias_ms', expected - waited})
 end
 
 local function take(id, job)
@@ -76,7 +79,7 @@ while true do
     if passed == 0 then redis.call('ZREM', ring, line) else lines, passed = lines + 1, 0 end
   else
     local job = read_job(id, 'payload', 'deadline_ms', 'attempt', 'admitted_ms', 'claimed_ms', 'solo',
-      'line', 'budget', 'expected_wait_ms', 'drained_by', 'drained_until_ms')
+      'line', 'budget', 'wait_bound_ms', 'expected_wait_ms', 'drained_by', 'drained_until_ms')
     if not intact(id, 'waiting') then
       discard(id, queue)
       leave_line(id, queue, line)

@@ -284,11 +284,27 @@ local function budget_frame_ms(stats)
   return tonumber(said[3] or '')
 end
 
--- Milliseconds until it is the turn of the next job of this class and principal (nil: one with nothing
--- in line): what the running still
--- need and what those need that go before it, over the lanes. 0 while a lane is free or nothing was
--- measured yet. Those before it are all of a better class, and of its own at most what the turns of the
--- lines let pass.
+-- How many frames go before the next job of this class and principal (nil: whoever comes last): all of
+-- the better class, and of its own at most what the turns of the lines let pass.
+local function frames_before(queue, class, principal, same)
+  local said = redis.call('HMGET', key('stats', queue), 'waiting_frames:interactive',
+    'waiting_frames:' .. class)
+  local better = class == 'batch' and tonumber(said[1] or '0') or 0
+  local frames = tonumber(said[2] or '0')
+  if not principal or same == 0 then return better + frames end
+  local function in_line(owner) return redis.call('ZCARD', key('line', queue, class .. ':' .. owner)) end
+  local returned, own = in_line(''), in_line(principal)
+  local others = redis.call('ZCOUNT', key('ring', queue), scored(class, 0),
+    '(' .. scored(class, CLASS.batch)) - (own > 0 and 1 or 0) - (returned > 0 and 1 or 0)
+  local before = math.min(same, returned + own + others * (own + 1))
+  return better + frames * before / same
+end
+
+-- Milliseconds until it is the turn of the next job of this class and principal, as two numbers.
+-- bound: what the running still need and what those need that go before it, over the lanes; too long by
+-- what other lanes still have to do when the job starts. A deadline is held against it, since a refusal at
+-- once is better than a timeout later. expected: the bound less what bounds were too long by, as measured
+-- over jobs that had to wait. Both 0 while a lane is free or nothing was measured yet.
 local function estimated_wait(queue, lanes, now, class, principal)
   local stats, waiting = key('stats', queue), key('waiting', queue)
   local running = redis.call('ZCARD', key('running', queue))
@@ -296,21 +312,14 @@ local function estimated_wait(queue, lanes, now, class, principal)
   local same = (class == 'batch' and redis.call('ZCARD', waiting)
     or redis.call('ZCOUNT', waiting, '-inf', '(' .. BATCH_FIRST)) - better
   local frame_ms = budget_frame_ms(stats)
-  if lanes == 0 or not frame_ms or running + better + same < lanes then return 0 end
+  if lanes == 0 or not frame_ms or running + better + same < lanes then return 0, 0 end
 
-  local said = redis.call('HMGET', stats, 'running_frames', 'running_since_ms',
-    'waiting_frames:interactive', 'waiting_frames:' .. class)
+  local said = redis.call('HMGET', stats, 'running_frames', 'running_since_ms', 'wait_over_ms')
   local needed = tonumber(said[1] or '0') * frame_ms
   local rest = math.max(needed - (running * now - tonumber(said[2] or '0')), 0.1 * needed)
-  local first, last = scored(class, 0), '(' .. scored(class, CLASS.batch)
-  local function in_line(owner) return redis.call('ZCARD', key('line', queue, class .. ':' .. owner)) end
-  local returned, own = in_line(''), principal and in_line(principal) or 0
-  local others = redis.call('ZCOUNT', key('ring', queue), first, last) - (own > 0 and 1 or 0)
-    - (returned > 0 and 1 or 0)
-  local before = math.min(same, returned + own + others * (own + 1))
-  local frames = same > 0 and tonumber(said[4] or '0') * before / same or 0
-  if class == 'batch' then frames = frames + tonumber(said[3] or '0') end
-  return math.floor((rest + frames * frame_ms) / lanes)
+  local bound = (rest + frames_before(queue, class, principal, same) * frame_ms) / lanes
+  local expected = math.max(0, bound - math.max(0, tonumber(said[3] or '0')))
+  return math.floor(bound), math.floor(expected)
 end
 
 -- What end_job needs of the settings, from three arguments in a row.

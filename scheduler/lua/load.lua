@@ -1,6 +1,6 @@
 -- Live load of every queue. ARGV: ns
--- Returns per queue: name, waiting, waiting of class batch, running, lanes, estimated_wait_ms (of an
---   interactive job), oldest_wait_ms, admitted, ended, retried, leases lost, service_ms,
+-- Returns per queue: name, waiting, waiting of class batch, running, lanes, estimated_wait_ms (of the
+--   interactive job that comes last), oldest_wait_ms, admitted, ended, retried, leases lost, service_ms,
 --   service_frames, service_budget, wait_error_ms, wait_bias_ms, the ended of each reason; then '' and
 --   per live worker: the age of its heartbeat in ms and its document; then '' and per live gateway: its
 --   id, the age of its renewal in ms and how many callers wait with it
@@ -28,7 +28,8 @@ for _, queue in ipairs(queues) do
   add(redis.call('ZCOUNT', waiting, BATCH_FIRST, '+inf'))
   add(redis.call('ZCARD', key('running', queue)))
   add(lanes)
-  add(estimated_wait(queue, lanes, now, 'interactive'))
+  local _, expected = estimated_wait(queue, lanes, now, 'interactive')
+  add(expected)
   add(oldest)
   for i = 1, 16 do add(stats[i] or '0') end
 end

@@ -174,6 +174,19 @@ async def test_the_estimates_error_is_published(fake: Deployment) -> None:
     assert load.estimated_wait_bias_ms == pytest.approx(1500, abs=200)
 
 
+async def test_what_estimates_were_too_long_by_is_taken_off(fake: Deployment) -> None:
+    """Told too long again and again, the next are told less; a deadline is held against the sum."""
+    work = warm(fake)
+    await fake.admit("running", max_frames=20)
+    fake.claim(work)
+    fake.redis.hset(fake.keys.stats(QUEUE), "wait_over_ms", 600)
+    assert (await load_of(fake)).estimated_wait_ms == pytest.approx(1400, abs=150)
+
+    with pytest.raises(SpeechError):
+        await fake.admit("late", max_frames=10, timeout_ms=2700)
+    assert (await fake.admit("fits", max_frames=10, timeout_ms=3200)).kind == "admitted"
+
+
 async def test_only_first_claims_of_interactive_jobs_are_held_against_the_estimate(
     fake: Deployment,
 ) -> None:
