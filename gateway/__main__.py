@@ -7,9 +7,12 @@ with ``draining``. The second ends the grace at once, a third does not even say 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
+from functools import partial
 from types import FrameType
+from typing import cast
 
 import structlog
 import uvicorn
@@ -83,7 +86,7 @@ def serve(settings: GatewaySettings) -> None:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http=BoundedHttp,
+        http=_protocol(settings),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -101,6 +104,12 @@ def serve(settings: GatewaySettings) -> None:
     )
     Server(config, gateway, settings.drain_grace_ms).run()
     log.info("gateway_stopped")
+
+
+def _protocol(settings: GatewaySettings) -> type[asyncio.Protocol]:
+    """What uvicorn makes a connection with, of which it only asks to be called like a class."""
+    bounded = partial(BoundedHttp, send_stall_s=settings.send_stall_ms / 1000)
+    return cast(type[asyncio.Protocol], bounded)
 
 
 def main() -> int:

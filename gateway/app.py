@@ -37,6 +37,7 @@ from gateway.routes import (
     SpeechEndpoint,
     speech_routes,
 )
+from gateway.samples import Budget
 from gateway.speech import Speech
 from gateway.validation import Validator
 from scheduler.admission import Admission
@@ -85,6 +86,7 @@ class Gateway:
         self._hints = Hints(push)
         self.metrics = GatewayMetrics((SPEECH, OPENAI_SPEECH))
         self.speech = Speech(self.listeners, self.facts, self._hints, queue.namespace, self.metrics)
+        self.budget = Budget()
         self.at_once = AtOnce(settings.max_connections, self.metrics.inside)
         self._refusals = Refusals()
         self.formats = formats
@@ -113,7 +115,7 @@ class Gateway:
             ResultReader(self._results, queue.result_ttl_ms),
         )
         validator = Validator(settings, self._registry, self.formats)
-        delivery = Delivery(settings, self.speech, self.facts)
+        delivery = Delivery(settings, self.speech, self.facts, self.budget)
         strict, lenient = (
             SpeechEndpoint(
                 validator,

@@ -8,10 +8,9 @@ raw body a transfer that is broken off.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
 
-from starlette.responses import Response
 from starlette.types import Send
 
 from gateway.envelope import error_response
@@ -24,7 +23,8 @@ from gateway.headers import (
     stream_headers,
 )
 from gateway.outcome import Intake, Outcome
-from gateway.player import Line, Player
+from gateway.player import PIECE_BYTES, Line, Player
+from gateway.samples import Budget, Samples
 from gateway.speech import Speech, Take
 from gateway.streams import framing_for
 from gateway.validation import SpeechCall
@@ -35,14 +35,21 @@ from shared.tracing import Span
 
 Entry = dict[str, Any]
 
+ENCODERS: Final = 4
+"""Whole answers that are being compressed at once."""
+
 
 class Delivery:
     """Answers calls of one gateway."""
 
-    def __init__(self, settings: GatewaySettings, speech: Speech, facts: Facts) -> None:
+    def __init__(
+        self, settings: GatewaySettings, speech: Speech, facts: Facts, budget: Budget
+    ) -> None:
         self._settings = settings
         self._speech = speech
         self._facts = facts
+        self._budget = budget
+        self._encoders = asyncio.Semaphore(ENCODERS)
 
     async def answer(
         self,
@@ -69,21 +76,42 @@ class Delivery:
             await self._refuse(call, error, {}, line, entry)
 
     async def _one_shot(self, take: Take, line: Line, entry: Entry) -> None:
+        samples = Samples(self._budget)
         try:
-            response = await self._whole(take, entry)
+            outcome = await _heard_out(take, samples)
+            encoded = await self._encoded(take, samples)
         except SpeechError as error:
+            samples.release()
             await self._refuse(take.call, error, _marks(take), line, entry)
-        else:
-            await response({"type": "http"}, _no_receive, line.send)
+            return
+        try:
+            _note(entry, outcome)
+            await self._begin_whole(take, outcome, encoded, samples, line)
+            if encoded is None:
+                await line.write_all(samples.all(take))
+            else:
+                await line.write_all(_in_pieces(encoded))
+        except SpeechError as error:
+            entry["code"] = error.code  # told by a body that is shorter than announced
+        finally:
+            samples.release()
 
-    async def _whole(self, take: Take, entry: Entry) -> Response:
-        intake, pieces = Intake(), []
-        while isinstance(event := await take.next(), FrameRecord):
-            intake.take(event.pcm)
-            pieces.append(event.pcm)
-        outcome = intake.judge(event, replayed=take.replayed)
-        body = await _whole_body(take, b"".join(pieces))
-        _note(entry, outcome)
+    async def _encoded(self, take: Take, samples: Samples) -> bytes | None:
+        """The body of a compressed format, made beside the event loop, a few at a time."""
+        if not take.call.transport.is_encoded:
+            return None
+        with take.unless_cut():
+            async with self._encoders:
+                pcm = b"".join([piece async for piece in samples.all(take)])
+                samples.release()
+                return await asyncio.to_thread(take.call.transport.encoded, pcm)
+
+    async def _begin_whole(
+        self, take: Take, outcome: Outcome, encoded: bytes | None, samples: Samples, line: Line
+    ) -> None:
+        transport = take.call.transport
+        head = b"" if encoded is not None else transport.head(samples.size)
+        size = len(head) + samples.size if encoded is None else len(encoded)
         headers = {
             **execution_headers(take.call, outcome.served, outcome.terminal.runtime_image_ref),
             **result_headers(
@@ -92,8 +120,10 @@ class Delivery:
                 result_ttl_ms=self._settings.queue.result_ttl_ms,
             ),
             **_marks(take),
+            "content-length": str(size),
         }
-        return Response(body, headers=headers, media_type=take.call.transport.audio_type)
+        await line.begin(transport.audio_type, headers)
+        await line.write(head)
 
     async def _stream(self, take: Take, stream_format: str, line: Line, entry: Entry) -> None:
         framing = framing_for(take.call.transport)
@@ -137,12 +167,18 @@ class Delivery:
         await response({"type": "http"}, _no_receive, line.send)
 
 
-async def _whole_body(take: Take, pcm: bytes) -> bytes:
-    transport = take.call.transport
-    if not transport.is_encoded:
-        return transport.whole(pcm)
-    with take.unless_cut():
-        return await asyncio.to_thread(transport.whole, pcm)
+async def _heard_out(take: Take, samples: Samples) -> Outcome:
+    """The outcome of a job whose every frame was heard. Raises SpeechError for any other end."""
+    intake = Intake()
+    while isinstance(event := await take.next(), FrameRecord):
+        intake.take(event.pcm)
+        samples.add(event.pcm)
+    return intake.judge(event, replayed=take.replayed)
+
+
+async def _in_pieces(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), PIECE_BYTES):
+        yield body[start : start + PIECE_BYTES]
 
 
 def _marks(take: Take) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from gateway.encoders import ENCODINGS, Encoder, encode
 from shared.errors import SpeechError
-from shared.wav import STREAMING_HEADER, wav_file
+from shared.wav import STREAMING_HEADER, wav_header
 
 WAV: Final = "wav"
 PCM: Final = "pcm"
@@ -73,14 +73,16 @@ class Transport:
             return Encoder(self.response_format)
         return Plain(STREAMING_HEADER if self.response_format == WAV else b"")
 
-    def whole(self, pcm: bytes) -> bytes:
-        """The one-shot body of all samples. Blocks for a while if it ``is_encoded``.
+    def head(self, data_bytes: int) -> bytes:
+        """What comes before the samples of a one-shot body that is not encoded."""
+        return wav_header(data_bytes) if self.response_format == WAV else b""
+
+    def encoded(self, pcm: bytes) -> bytes:
+        """The one-shot body of all samples, if it ``is_encoded``. Blocks for a while.
 
         Raises SpeechError("internal_error").
         """
-        if self.is_encoded:
-            return encode(self.response_format, pcm)
-        return wav_file(pcm) if self.response_format == WAV else pcm
+        return encode(self.response_format, pcm)
 
 
 def choose_transport(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
-from starlette.requests import ClientDisconnect
-from starlette.types import Message, Send
+from starlette.types import Send
 
 from gateway.envelope import error_body
 from gateway.formats import AUDIO
@@ -19,15 +18,15 @@ from gateway.terminals import lasting_facts, terminal_keys
 from shared.errors import SpeechError
 from shared.messages import End, FrameRecord
 
-SEND_STALL_S: Final = 30.0
-"""How long a client may take no byte before it counts as gone."""
+PIECE_BYTES: Final = 64 << 10
+"""What is written at once of a body that is there: as much as may wait for a client."""
 
 
 class Line:
-    """The way back to one client, with a limit on how long it may stall."""
+    """The way back to one client. A call returns when there is room for more."""
 
     def __init__(self, send: Send) -> None:
-        self._send = send
+        self.send = send
 
     async def begin(self, content_type: str, headers: Mapping[str, str]) -> None:
         raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
@@ -38,13 +37,15 @@ class Line:
         if data or not more:
             await self.send({"type": "http.response.body", "body": data, "more_body": more})
 
-    async def send(self, message: Message) -> None:
-        """Raises ClientDisconnect when the client takes nothing any more."""
-        try:
-            async with asyncio.timeout(SEND_STALL_S):
-                await self._send(message)
-        except TimeoutError:
-            raise ClientDisconnect from None
+    async def write_all(self, pieces: AsyncIterator[bytes]) -> None:
+        """The rest of the body, piece by piece as the client takes it."""
+        waiting = bytearray()
+        async for piece in pieces:
+            waiting += piece
+            if len(waiting) >= PIECE_BYTES:
+                await self.write(bytes(waiting))
+                waiting.clear()
+        await self.write(bytes(waiting), more=False)
 
 
 class Player:

@@ -1,4 +1,5 @@
-"""HTTP/1.1 by uvicorn and httptools, with bounds that neither has: a head's size, fields and time.
+"""HTTP/1.1 by uvicorn and httptools, with bounds that neither has: a head's size, fields and time,
+and the time that a client may take nothing of what is there for it.
 
 A head is what comes before a body: request line and header fields. What breaks a bound, or is no
 HTTP, is answered with ``malformed_json`` in the envelope, like a body that can't be read. A client
@@ -6,7 +7,11 @@ that takes too long over a head is not answered: its connection is closed.
 
 Requests are not pipelined. One that comes before the answer to the one before it is complete is not
 taken, and the connection closes after that answer, so that the client sends it again (RFC 9112,
-9.3.2). So reading never pauses, and a client that leaves is always noticed.
+9.3.2). So reading never pauses, and a client that leaves is always noticed. One that closes only
+its sending side has left, too: most who do are gone, and which ones aren't can't be told.
+
+What is there for a client waits in the process up to a mark, above which nobody writes. A client
+that takes nothing for ``send_stall_s`` is let go, whatever was still to be said.
 """
 
 from __future__ import annotations
@@ -15,9 +20,11 @@ import asyncio
 import json
 from typing import Any, Final
 
+import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.envelope import error_body, error_headers
+from gateway.parser import PlainParser
 from shared.errors import SpeechError
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -25,16 +32,25 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_FIELDS: Final = 100
 HEAD_TIMEOUT_S: Final = 20.0
 """From the connection, or the first byte of a further request, to the end of the head."""
+SEND_STALL_S: Final = 30.0
+
+log = structlog.get_logger()
 
 
 class BoundedHttp(HttpToolsProtocol):
     """One connection."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    parser: Any
+
+    def __init__(self, *args: Any, send_stall_s: float = SEND_STALL_S, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.parser = PlainParser(self)
+        self.is_deaf = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
-        self._deaf = False
+        self._send_stall_s = send_stall_s
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._untaken = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -42,22 +58,23 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._got_head()
+        self._stop_stall_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._deaf:
+        if self.is_deaf:
             return
         if self._head_timer is not None:
             self._head_bytes += len(data)
         super().data_received(data)
         if self._head_timer is not None and self._head_bytes > MAX_HEAD_BYTES:
             self.send_400_response("the request's head is too large")
-        elif self._head_timer is None and not self._answering and not self._deaf:
+        elif self._head_timer is None and not self._answering and not self.is_deaf:
             self._expect_head()  # what came was no head, and stopped the timer of the idle
 
     def on_message_begin(self) -> None:
         if self._answering:
-            self._deaf, self.cycle.keep_alive = True, False
+            self.is_deaf, self.cycle.keep_alive = True, False
             self.headers = []
             return
         super().on_message_begin()
@@ -65,20 +82,35 @@ class BoundedHttp(HttpToolsProtocol):
             self._expect_head()
 
     def on_headers_complete(self) -> None:
-        if self._deaf:
+        if self.is_deaf or self.parser.should_upgrade():
             return
         self._got_head()
         if len(self.headers) > MAX_FIELDS:
             raise ValueError("too many header fields")  # the parser's caller answers with a 400
+        self._stop_stall_timer()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        if not self._deaf:
+        if not self.is_deaf:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if not self._deaf:
+        if not self.is_deaf and not self.parser.should_upgrade():
             super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start_stall_timer()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_stall_timer()
+        if not self._answering:
+            self._start_stall_timer()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._start_stall_timer()
 
     @property
     def _answering(self) -> bool:
@@ -107,6 +139,25 @@ class BoundedHttp(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _start_stall_timer(self) -> None:
+        """While nothing is added to what waits for the client, see to it that it gets less."""
+        self._untaken = self.transport.get_write_buffer_size()
+        if self._stall_timer is None and self._untaken:
+            self._stall_timer = self.loop.call_later(self._send_stall_s, self._check_reader)
+
+    def _stop_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
+    def _check_reader(self) -> None:
+        self._stall_timer, before = None, self._untaken
+        if self.transport.get_write_buffer_size() < before:
+            self._start_stall_timer()
+        else:
+            log.warning("reader_stalled", untaken_bytes=before, stall_s=self._send_stall_s)
+            self.transport.abort()
 
     def _too_slow(self) -> None:
         self._got_head()

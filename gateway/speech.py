@@ -78,6 +78,7 @@ class Take:
         """How many were heard; also the index of the next."""
         self.times = Times(monotonic_ms())
         self._is_whole = self.replayed
+        self._is_again = False
 
     @property
     def replayed(self) -> bool:
@@ -133,7 +134,7 @@ class Take:
 
     def start_over(self) -> None:
         """Once the end was heard: hear the same answer again from its first frame."""
-        self._is_whole, self.frames = True, 0
+        self._is_whole, self._is_again, self.frames = True, True, 0
         self._caller.start_over()
 
     @contextmanager
@@ -149,13 +150,15 @@ class Take:
     async def _next(self) -> FrameRecord | End:
         while True:
             event = await self._caller.next_event()
-            if isinstance(event, Claimed):
+            if isinstance(event, Claimed) and not self._is_again:
                 self.claimed = event
                 self.times.claimed_ms = self.times.claimed_ms or monotonic_ms()
                 if self._caller.admitted.kind == "admitted":
                     self._metrics.waited(event)
             elif isinstance(event, End):
                 return event
+            elif isinstance(event, Claimed):
+                continue
             elif event.index == self.frames:
                 self.frames += 1
                 if event.index == 0:

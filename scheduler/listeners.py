@@ -71,11 +71,16 @@ class Caller:
         self.subscription = self._reader.subscribe(self.job_id, news=True, final=True)
 
     async def has_ended(self) -> bool:
-        """Whether every event that there will ever be is there. False while Redis is away."""
+        """Whether every event that there will ever be is there, to be heard without another word
+        from the writers. False while Redis is away.
+        """
         try:
-            return await self._reader.has_ended(self.job_id)
+            ended = await self._reader.has_ended(self.job_id)
         except TROUBLE:
             return False
+        if ended:
+            self.subscription.lose()
+        return ended
 
     async def leave(self) -> None:
         """Stop listening. Safe after the end, twice, and while Redis is away (then it lapses)."""

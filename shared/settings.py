@@ -135,6 +135,7 @@ class GatewaySettings:
     drain_grace_ms: int
     max_connections: int
     otlp_endpoint: str | None
+    send_stall_ms: int
     log_level: str
 
     @classmethod
@@ -159,6 +160,7 @@ class GatewaySettings:
             drain_grace_ms=integer(env, "PSIONIC_CSM_DRAIN_GRACE_MS", 25_000, 0, 600_000),
             max_connections=integer(env, "PSIONIC_CSM_MAX_CONNECTIONS", 2048, 1, 1_000_000),
             otlp_endpoint=_otlp_endpoint(env),
+            send_stall_ms=integer(env, "PSIONIC_CSM_SEND_STALL_MS", 30_000, 100, 600_000),
             log_level=_log_level(env),
         )
 

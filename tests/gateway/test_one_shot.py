@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from gateway.encoders import working_encoders
+from gateway.samples import HELD_BYTES
 from gateway.validation import default_seed
 from shared.digests import sha256_hex
-from shared.wav import wav_file
+from shared.wav import FRAME_BYTES, wav_file
 from tests.gateway.world import SPEECH, World, codes, pcm
 from tests.manifests import DIGESTS
 
@@ -206,6 +208,80 @@ async def test_nobody_waits_past_the_deadline_for_a_silent_worker(world: World) 
 
     assert (answer.status, answer.code) == (504, "generation_timeout")
     assert world.worker.verdict(claim) == "cancelled"
+
+
+@pytest.mark.parametrize("ended", [True, False])
+async def test_an_answer_that_is_whole_by_the_deadline_is_handed_over(
+    world: World, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    """However late its gateway hears of it; what isn't whole by then is a timeout."""
+    monkeypatch.setattr(world.gateway.reader, "_tell", lambda _: None)
+    call = world.post({**HELLO, "timeout_ms": 600})
+    claim = await world.worker.claim()
+    world.worker.post(claim, 0, 1)
+    if ended:
+        world.worker.end(claim, 2)
+
+    answer = await call.answer()
+
+    assert answer.status == (200 if ended else 504)
+    assert (answer.body == wav_file(pcm(0) + pcm(1))) is ended
+
+
+FORMATS = ("wav", "pcm", *working_encoders())
+
+
+@pytest.mark.parametrize("response_format", FORMATS)
+async def test_an_answer_over_the_budget_is_the_same_answer(
+    world: World, response_format: str
+) -> None:
+    """When too much is held for others, samples are read again as they leave; nobody can tell."""
+    frames = 40
+    body = {**HELLO, "response_format": response_format}
+    call = world.post(body)
+    await world.worker.speak(frames)
+    roomy = await call.answer()
+    room = world.gateway.budget.left
+    world.gateway.budget.left = 3 * FRAME_BYTES
+    call = world.post({**body, "request_id": "r2"})
+    await world.worker.speak(frames)
+    tight = await call.answer()
+    again = await world.refused({**body, "request_id": "r2"})
+
+    assert (tight.status, again.status) == (200, 200)
+    assert roomy.body == tight.body == again.body
+    assert int(tight.headers["content-length"]) == len(tight.body)
+    assert world.gateway.budget.left == 3 * FRAME_BYTES
+    assert room == HELD_BYTES
+
+
+async def test_audio_that_goes_while_it_is_handed_over_breaks_the_transfer(world: World) -> None:
+    """Nobody takes a part for the whole: the body ends before its announced length."""
+    world.gateway.budget.left = 0
+    call = world.post(HELLO)
+    claim = await world.worker.claim()
+    world.worker.post(claim, *range(40))
+    world.gateway.reader.subscribe = _forgetting(world, claim.job_id)
+    world.worker.end(claim, 40)
+
+    status, headers = await call.start()
+    heard = b""
+    while piece := await call.part():
+        heard += piece
+
+    assert status == 200
+    assert not call.finished
+    assert len(heard) < int(headers["content-length"])
+
+
+def _forgetting(world: World, job_id: str) -> Any:
+    subscribe = type(world.gateway.reader).subscribe
+
+    def forget(*args: Any, **options: Any) -> Any:
+        world.redis.delete(world.keys.events(job_id))
+        return subscribe(world.gateway.reader, *args, **options)
+
+    return forget
 
 
 async def test_a_worker_may_state_the_timeout_itself(world: World) -> None:

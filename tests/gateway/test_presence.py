@@ -1,4 +1,4 @@
-"""Work lives as long as its client; and a client lives as long as it takes bytes."""
+"""Work lives as long as its client."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Send
 
-from gateway import player
-from gateway.player import Line
 from gateway.presence import Presence
 
 LAST: Message = {"type": "http.response.body", "body": b"", "more_body": False}
@@ -95,14 +93,3 @@ async def test_cancelling_the_request_cancels_its_work() -> None:
     with pytest.raises(asyncio.CancelledError):
         await request
     assert ended.is_set()
-
-
-async def test_a_client_that_takes_nothing_counts_as_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that stalls is not waited for without end."""
-    monkeypatch.setattr(player, "SEND_STALL_S", 0.02)
-
-    async def stalled(_: Message) -> None:
-        await asyncio.Event().wait()
-
-    with pytest.raises(ClientDisconnect):
-        await Line(stalled).write(b"x")

@@ -23,12 +23,17 @@ class Held:
 
     def __init__(self) -> None:
         self.came, self.go_on, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.written = 0
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers with the number of header fields, having read the body."""
-    while (await receive()).get("more_body"):
-        pass
+    """Answers with the number of header fields, having read the body; ``/echo`` with that."""
+    sent = b""
+    more = True
+    while more:
+        message = await receive()
+        sent += message.get("body", b"")
+        more = message.get("more_body", False)
     if scope["path"] == "/held":
         held: Held = scope["state"]["held"]
         held.came.set()
@@ -39,10 +44,25 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
             held.gone.set()
         leaving.cancel()
         going.cancel()
-    body = str(len(scope["headers"])).encode()
+    if scope["path"] == "/much":
+        await much(scope["state"]["held"], receive, send)
+        return
+    body = sent if scope["path"] == "/echo" else str(len(scope["headers"])).encode()
     headers = [(b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def much(held: Held, receive: Receive, send: Send) -> None:
+    """Writes without end, in pieces, until the client is gone."""
+    leaving = asyncio.ensure_future(receive())
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    while not leaving.done():
+        await send({"type": "http.response.body", "body": bytes(65536), "more_body": True})
+        held.written += 65536
+        held.came.set()
+        await asyncio.sleep(0)
+    held.gone.set()
 
 
 class Connection:
@@ -62,9 +82,21 @@ class Connection:
     async def answer(self) -> tuple[bytes, bytes]:
         """The next head, and its body."""
         async with asyncio.timeout(5):
-            head = await self._reader.readuntil(b"\r\n\r\n")
+            head = await self.head()
             lengths = [line for line in head.split(b"\r\n") if line.startswith(b"content-length")]
             return head, await self._reader.readexactly(int(lengths[0].split(b":")[1]))
+
+    async def head(self) -> bytes:
+        async with asyncio.timeout(5):
+            return await self._reader.readuntil(b"\r\n\r\n")
+
+    async def take(self, size: int) -> bytes:
+        async with asyncio.timeout(5):
+            return await self._reader.readexactly(size)
+
+    def finish(self) -> None:
+        """Send nothing more, and go on listening."""
+        self._writer.write_eof()
 
     async def refusal(self) -> dict[str, Any]:
         """The error of an answer after which the connection is closed."""
@@ -90,7 +122,9 @@ async def connection() -> AsyncIterator[Connection]:
     config.load()
     held = Held()
     server = await asyncio.get_running_loop().create_server(
-        lambda: BoundedHttp(config=config, server_state=state, app_state={"held": held}),
+        lambda: BoundedHttp(
+            config=config, server_state=state, app_state={"held": held}, send_stall_s=0.3
+        ),
         "127.0.0.1",
         0,
     )
@@ -203,3 +237,85 @@ async def test_a_client_that_asked_before_its_turn_is_seen_leaving(connection: C
 
     async with asyncio.timeout(5):
         await connection.held.gone.wait()
+
+
+OFFER = b"Connection: keep-alive, Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
+
+
+@pytest.mark.parametrize("cut", [0, 20, 60, 150])
+async def test_an_offer_to_switch_protocols_is_left_aside(connection: Connection, cut: int) -> None:
+    """Some clients offer HTTP/2 with every request: they are served, body and all, and go on."""
+    for body in (b"abc", b"defgh"):
+        request = b"POST /echo HTTP/1.1\r\nhost: h\r\n%bcontent-length: %d\r\na: b\r\n\r\n%b" % (
+            OFFER,
+            len(body),
+            body,
+        )
+        await connection.send(request[:cut])
+        await asyncio.sleep(0.01)
+        await connection.send(request[cut:])
+
+        head, answer = await connection.answer()
+
+        assert head.startswith(b"HTTP/1.1 200 ")
+        assert answer == body
+
+
+async def test_a_chunked_body_with_an_offer_is_read(connection: Connection) -> None:
+    """However the body is framed, an offer doesn't hide it."""
+    await connection.send(
+        b"POST /echo HTTP/1.1\r\nhost: h\r\n%btransfer-encoding: chunked\r\n\r\n" % OFFER
+    )
+    await connection.send(b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
+
+    assert (await connection.answer())[1] == b"abcde"
+
+
+async def test_this_is_no_proxy(connection: Connection) -> None:
+    """A CONNECT is refused with the code."""
+    await connection.send(b"CONNECT elsewhere:443 HTTP/1.1\r\nhost: elsewhere\r\n\r\n")
+
+    assert (await connection.refusal())["code"] == "malformed_json"
+
+
+async def test_a_client_that_takes_nothing_is_let_go(connection: Connection) -> None:
+    """What waits for it stays bounded, and after a while it counts as gone."""
+    await connection.send(b"GET /much HTTP/1.1\r\nhost: h\r\n\r\n")
+    await connection.held.came.wait()
+
+    async with asyncio.timeout(20):
+        await connection.held.gone.wait()
+    assert connection.held.written < 64 << 20  # the system's own buffers take some
+
+
+async def test_a_slow_client_is_not_let_go(connection: Connection) -> None:
+    """As long as it takes something, however long everything takes."""
+    await connection.send(b"GET /much HTTP/1.1\r\nhost: h\r\n\r\n")
+    await connection.held.came.wait()
+    taken = 0
+    for _ in range(30):
+        taken += len(await connection.take(1 << 20))
+        await asyncio.sleep(0.05)
+
+    assert taken == 30 << 20
+    assert not connection.held.gone.is_set()
+
+
+async def test_a_client_that_closes_its_sending_side_has_left(connection: Connection) -> None:
+    """Most who do so are gone, and which ones aren't can't be told: the work for them ends."""
+    await connection.send(HELD)
+    await connection.held.came.wait()
+    connection.finish()
+
+    async with asyncio.timeout(5):
+        await connection.held.gone.wait()
+    assert await connection.is_closed()
+
+
+async def test_a_head_is_asked_for_without_a_body(connection: Connection) -> None:
+    """HEAD gets the fields alone, and the connection goes on."""
+    await connection.send(b"HEAD /x HTTP/1.1\r\nhost: h\r\n\r\n" + b"")
+    assert b"content-length: 1\r\n" in await connection.head()
+    await connection.send(GET + b"\r\n")
+
+    assert (await connection.answer())[1] == b"1"
