@@ -64,7 +64,7 @@ def options(
     """Text in, speech out: runs Psionic CSM Speech on this machine, or talks to a gateway."""
 
 
-@app.command()
+@app.command(short_help="Run a whole stack on this machine.")
 def up(
     workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="GPU workers.")] = 1,
     lanes: Annotated[
@@ -96,7 +96,7 @@ def up(
     )
 
 
-@app.command()
+@app.command(short_help="Speak one text into a WAV file.")
 def speak(
     text: Annotated[str, typer.Argument(help="What to say; - reads it from standard input.")],
     output: Annotated[
@@ -178,7 +178,7 @@ def voices(url: Url = DEFAULT_URL, api_key: ApiKey = None, as_json: AsJson = Fal
     command.voices(url, api_key=_key(api_key), as_json=as_json)
 
 
-@app.command()
+@app.command(short_help="Cancel a request or a voice turn.")
 def cancel(
     request_id: Annotated[str | None, typer.Option("--request-id")] = None,
     cancellation_id: Annotated[
@@ -202,7 +202,7 @@ def cancel(
     )
 
 
-@app.command()
+@app.command(short_help="Check a gateway's main promises.")
 def smoke(url: Url = DEFAULT_URL, api_key: ApiKey = None, as_json: AsJson = False) -> None:
     """Check a running gateway's main promises with a few short requests."""
     from cli import smoke as command

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from shared.digests import sha256_hex
 from tests.e2e.pages import Example, examples
 from tests.e2e.stacks import CommandLine, Up, demo_cache
 
@@ -122,3 +124,89 @@ def test_the_terminal_s_table_holds_its_keys_and_no_others(url: str) -> None:
     assert terminal.keys() - {"event", "chunk_transport"} == types.keys()
     for key, kind in types.items():
         assert terminal[key] is None or type(terminal[key]) is kinds[kind], key
+
+
+LONG = {"input": "This goes on long enough to be interrupted.", "max_audio_length_ms": 12_000}
+JSONL = {"stream": True, "stream_format": "jsonl_base64"}
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
+        yield client
+
+
+def table_keys(first: str, last: str) -> set[str]:
+    """The names in the first cells of the tables of a part of the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    part = text[text.index(first) : text.index(last)]
+    cells = [line.split("|")[1] for line in part.splitlines() if line.startswith("| `")]
+    return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+
+
+def test_a_late_stream_says_so_once_and_goes_on(client: httpx.Client) -> None:
+    """The fallback event has the page's keys, comes before the audio, and ends nothing."""
+    body = {**BODY, **JSONL, "voice_turn_budget_ms": 1}
+
+    events = [json.loads(line) for line in client.post(SPEECH, json=body).text.splitlines()]
+
+    kinds = [event["event"] for event in events]
+    assert kinds == ["start", "fallback", *["audio"] * (len(events) - 3), "terminal"]
+    assert events[1].keys() == {"event", "reason", "elapsed_ms", "rollback_target"}
+    assert events[1]["reason"] == "voice_turn_budget_exceeded"
+
+
+def test_a_cancelled_stream_ends_with_an_error_event(client: httpx.Client) -> None:
+    """It carries the envelope's object and the terminal's keys; the outcome stays with the id."""
+    body = {**LONG, **JSONL, "request_id": "stopped"}
+    events = []
+    with client.stream("POST", SPEECH, json=body) as reply:
+        for line in reply.iter_lines():
+            events.append(json.loads(line))
+            if events[-1]["event"] == "audio" and events[-1]["chunk_index"] == 0:
+                hit = httpx.post(
+                    f"{client.base_url}/psionic/csm/cancellations",
+                    json={"request_id": "stopped"},
+                    trust_env=False,
+                )
+
+    last = events[-1]
+    assert hit.json() == {
+        "hits": [{"request_id": "stopped", "was": "running"}],
+        "remembered": False,
+    }
+    assert last["event"] == "error"
+    assert last.keys() == {"event", "error"} | table_keys("### Terminal", "### Formats")
+    assert (last["error"]["code"], last["finish_reason"]) == ("cancelled", "cancelled")
+    again = client.post(SPEECH, json={**LONG, "request_id": "stopped"})
+    assert (again.status_code, again.headers["x-psionic-csm-replayed"]) == (409, "true")
+    assert client.get(f"{SPEECH}/stopped/audio").status_code == 404
+
+
+def test_a_request_that_nobody_hears_any_more_is_forgotten(client: httpx.Client) -> None:
+    """When the last caller leaves, the result is 404 and the id is free for another text."""
+    with client.stream("POST", SPEECH, json={**LONG, **JSONL, "request_id": "left"}) as reply:
+        next(reply.iter_lines())
+        assert client.get(f"{SPEECH}/left").json()["state"] == "running"
+
+    deadline = time.monotonic() + 20
+    while client.get(f"{SPEECH}/left").status_code != 404:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert client.post(SPEECH, json={**BODY, "request_id": "left"}).status_code == 200
+
+
+def test_digests_mean_the_wav_file_whatever_the_format(client: httpx.Client) -> None:
+    """Of pcm the body's own digest is that of the samples; a streamed WAV leaves its sizes open."""
+    pcm = client.post(SPEECH, json={**BODY, "request_id": "pcm", "response_format": "pcm"})
+    wav = client.get(f"{SPEECH}/pcm/audio")
+    streamed = client.post(SPEECH, json={**BODY, "request_id": "pcm", "stream_format": "audio"})
+
+    assert sha256_hex(pcm.content) == pcm.headers["x-psionic-csm-pcm16-sha256"]
+    assert sha256_hex(wav.content) == pcm.headers["x-psionic-csm-wav-pcm16-digest"]
+    assert wav.content[44:] == pcm.content == streamed.content[44:]
+    assert streamed.content[4:8] == streamed.content[40:44] == b"\xff" * 4
+    for format_ in ("multipart_mixed", "jsonl_base64"):
+        body = {**BODY, "stream": True, "stream_format": format_, "response_format": "pcm"}
+        refusal = client.post(SPEECH, json=body).json()["error"]
+        assert refusal["code"] == "unsupported_response_format"
