@@ -2,8 +2,9 @@
 
 Built from moshi's modules. Only the decoding half is streamed and it is composed here instead of
 calling ``MimiModel.decode``, which would bring moshi's own CUDA graphs, one execution mask per
-module and the encoder's caches. The samples are the same, to the rounding of the transformer's
-products, which go through oneDNN on a CPU so that every lane has the same.
+module and the encoder's caches. The samples are the same, to the rounding of the transformer
+(``gpu_worker.codec_transformer``), whose products go through oneDNN on a CPU so that every lane has
+the same, and of the sum of the 32 codes' entries.
 
 One frame a call, always: Mimi's attention window is 250 positions, and beyond it the result would
 depend on how many frames a call carries. So one-frame calls define a request's PCM.
@@ -24,6 +25,8 @@ os.environ.setdefault("NO_TORCH_COMPILE", "1")
 
 from moshi.models import loaders
 
+from gpu_worker.codec_transformer import CodecTransformer
+from gpu_worker.model.even import evenly
 from shared.wav import CODEBOOKS, FRAME_SAMPLES
 
 DECODING: Final = ("decoder.", "decoder_transformer.", "quantizer.", "upsample.")
@@ -104,23 +107,26 @@ class StreamingMimi:
         self.codebook_size = int(mimi.cardinality)
         self._mimi = mimi
         self._open = ExitStack()
-        _sum_every_row_alike(mimi.decoder_transformer)
-        for first_rest in (mimi.quantizer.rvq_first, mimi.quantizer.rvq_rest):
-            for layer in first_rest.vq.layers:
-                _ = layer.embedding  # computed once, at the first use: here, not while serving
+        _treat_every_row_alike(mimi)
         # Plain tensors, so that they may be written in inference mode as well as outside it.
         with torch.inference_mode(False), torch.no_grad():
             states = [state for part in self._parts() for state in self._start(part)]
-            device = mimi.quantizer.rvq_first.vq.layers[0].embedding.device
+            quantizer = mimi.quantizer
+            self._sums = [_EntrySum(part) for part in (quantizer.rvq_first, quantizer.rvq_rest)]
+            device = self._sums[0].entries.device
+            self._transformer = CodecTransformer(
+                mimi.decoder_transformer, lanes, _positions_per_frame(mimi), device
+            )
             self._active = torch.ones(lanes, dtype=torch.bool, device=device)
             self.finite = torch.ones(lanes, dtype=torch.bool, device=device)
             """[lanes]: whether the last step's samples of each lane were all finite."""
         for state in states:
             state.exec_mask = self._active
         self._by_lane = [tensor for state in states for tensor in _lane_first(state)]
+        self._by_lane += self._transformer.tensors
 
     def _parts(self) -> tuple[Any, ...]:
-        return (self._mimi.upsample.convtr, self._mimi.decoder_transformer, self._mimi.decoder)
+        return (self._mimi.upsample.convtr, self._mimi.decoder)
 
     def _start(self, part: Any) -> list[Any]:
         self._open.enter_context(part.streaming(self.lanes))
@@ -145,8 +151,9 @@ class StreamingMimi:
 
     def _decode(self, codes: Tensor) -> Tensor:
         """[lanes, 32] codes to [lanes, 1920] float32 samples."""
-        latent = self._mimi.quantizer.decode(codes[:, :, None])
-        (hidden,) = self._mimi.decoder_transformer(self._mimi.upsample(latent))
+        first, rest = self._sums
+        latent = first(codes[:, : first.count]) + rest(codes[:, first.count :])
+        hidden = self._transformer(self._mimi.upsample(latent), self._active)
         wave: Tensor = self._mimi.decoder(hidden)
         return wave[:, 0]
 
@@ -166,6 +173,26 @@ class StreamingMimi:
         self._by_lane = []
 
 
+class _EntrySum:
+    """The entries that a frame's codes name, summed and projected, from one table of them all."""
+
+    def __init__(self, part: Any) -> None:
+        layers = part.vq.layers
+        self.count = len(layers)
+        self.entries = torch.cat([layer.embedding for layer in layers])
+        for layer in layers:
+            layer._codebook._embedding = None  # moshi's own copy, made at its first use
+        self._offsets = torch.arange(self.count, device=self.entries.device)
+        self._offsets *= len(self.entries) // self.count
+        self._project = part.output_proj
+
+    def __call__(self, codes: Tensor) -> Tensor:
+        """[lanes, count] -> [lanes, dim, 1]."""
+        entries = torch.embedding(self.entries, codes + self._offsets)
+        projected: Tensor = self._project(entries.sum(dim=1).unsqueeze(2))
+        return projected
+
+
 class _EvenLinear(torch.nn.Linear):
     """A linear layer through oneDNN, on a CPU."""
 
@@ -176,22 +203,31 @@ class _EvenLinear(torch.nn.Linear):
         return product
 
 
-def _sum_every_row_alike(transformer: torch.nn.Module) -> None:
+class _EvenElu(torch.nn.ELU):
+    def forward(self, input: Tensor) -> Tensor:
+        return evenly(super().forward, input)
+
+
+def _treat_every_row_alike(mimi: Any) -> None:
     """Keeps MKL out, which with two threads sums some of 6 or 10 rows in an order of their own."""
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return
-    for module in transformer.modules():
-        if type(module) is torch.nn.Linear and module.weight.device.type == "cpu":
+    has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    for module in mimi.decoder_transformer.modules():
+        if has_onednn and type(module) is torch.nn.Linear and module.weight.device.type == "cpu":
             module.__class__ = _EvenLinear
+    for module in mimi.decoder.modules():
+        if type(module) is torch.nn.ELU:
+            module.__class__ = _EvenElu
+
+
+def _positions_per_frame(mimi: Any) -> int:
+    """What ``upsample`` makes of one frame."""
+    return int(mimi.upsample.convtr.convtr.convtr.stride[0])
 
 
 def _lane_first(state: Any) -> list[Tensor]:
     """Every tensor of a streaming state that a frame changes, with the lane as first axis."""
-    found = [
+    return [
         tensor
-        for name in ("previous", "partial", "offset", "offsets")
+        for name in ("previous", "partial")
         if isinstance(tensor := getattr(state, name, None), Tensor)
     ]
-    if ring := getattr(state, "kv_cache", None):
-        found += [ring.cache.transpose(0, 1), ring.end_offset]
-    return found

@@ -4,8 +4,9 @@ Noise is a table of 24-bit integers, one per (frame, codebook), from Philox keye
 seed: the same in any lane, company, process or machine. A draw is an inverse CDF over the top-k
 candidates in fixed point: weights are rounded down to 2**-27 of the best one's and everything after
 that is integer arithmetic, so no order of summation can change a code. Candidates are ordered by
-(logit descending, id ascending); equal logits are told apart by the id, never by a sort's whim.
-Logits are taken to fp32 first, also when the model runs in bf16.
+(logit descending, id ascending); equal logits are told apart by the id, never by a sort's whim:
+each is widened to fp64 and lowered by a part of itself that grows with its id and is too small to
+reach the next fp32 number, so that rounding to fp32 gives the logit back.
 
 Ids from ``codebook_size`` on exist in the model's vocabulary but not in the codec's: they are cut
 off before anything is compared.
@@ -20,12 +21,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpu_worker.model.even import evenly
+
 NOISE_BITS: Final = 24
 _WEIGHT_BITS: Final = 27
 # 2**27 x 2048 candidates x 2**24 stays below 2**63.
 _MAX_CANDIDATES: Final = 1 << (63 - NOISE_BITS - _WEIGHT_BITS - 1)
-_ID_BITS: Final = 16
-_ID_MASK: Final = (1 << _ID_BITS) - 1
+_TIE_BREAK: Final = 2.0**-41
+"""Per id. 2**16 ids take 2**-25 of a logit away at most: half of fp32's spacing there."""
+_ABOVE_ZERO: Final = 2.0**-200
+"""Added to every logit: zeros need something to be lowered by a part of."""
 FEW: Final = 64
 """Candidates kept when no lane asks for more; the other size is the whole codebook."""
 
@@ -97,28 +102,35 @@ class Draw:
         self.candidates = candidates
         self.temperature = sampling.temperature
         ranks = torch.arange(candidates, device=noise.device)
-        self.allowed = ranks < sampling.top_k
+        self.scale = (ranks < sampling.top_k) * float(1 << _WEIGHT_BITS)
         self.last = sampling.top_k.clamp(max=candidates) - 1
-        self.backward_ids = _ID_MASK - torch.arange(codebook_size, device=noise.device)
+        ids = torch.arange(1, codebook_size + 1, dtype=torch.float64, device=noise.device)
+        self.lowering = ids * -_TIE_BREAK
+        self.above_zero = torch.full_like(ids, _ABOVE_ZERO)
+        self.noises = torch.split(noise, 1, dim=1)
+        self.bests = torch.split(best, 1, dim=1)
 
     def __call__(self, codebook: int, logits: Tensor) -> Tensor:
-        """``logits`` [lanes, vocabulary] -> ids int64 [lanes], all below ``codebook_size``."""
-        scores = logits[:, : self.codebook_size].float()
-        # A NaN sorts as the best candidate and so shows in ``best``.
-        scores = scores.nan_to_num(nan=float("inf"), posinf=float("inf"), neginf=float("-inf"))
-        keys = (_ordered(scores) << _ID_BITS) | self.backward_ids
+        """``logits`` [lanes, vocabulary] -> ids int64 [lanes], all below ``codebook_size``.
+
+        A NaN sorts as the best candidate and so shows in ``best``; so does an infinity, which
+        becomes one.
+        """
+        scores = logits[:, : self.codebook_size] + self.above_zero
+        scores = torch.addcmul(scores, scores.abs(), self.lowering)
         if self.candidates == 1:
-            ids = _ID_MASK - (keys.amax(dim=1) & _ID_MASK)
-            self.best[:, codebook] = scores.gather(1, ids.unsqueeze(1)).squeeze(1)
-            return ids
-        kept = _ID_MASK - (keys.topk(self.candidates, dim=1).values & _ID_MASK)
-        top = scores.gather(1, kept)
-        self.best[:, codebook] = top[:, 0]
-        weights = torch.exp((top - top[:, :1]) / self.temperature) * self.allowed
-        cumulative = (weights * (1 << _WEIGHT_BITS)).to(torch.int64).cumsum(dim=1)
-        threshold = (cumulative[:, -1:] * self.noise[:, codebook, None]) >> NOISE_BITS
-        rank = torch.minimum((cumulative <= threshold).sum(dim=1, keepdim=True), self.last)
-        return kept.gather(1, rank).squeeze(1)
+            most, ids = scores.max(dim=1, keepdim=True)
+            self.bests[codebook].copy_(most)
+            return ids.squeeze(1)
+        kept, ids = scores.topk(self.candidates, dim=1)
+        top = kept.float()
+        best = top[:, :1]
+        self.bests[codebook].copy_(best)
+        weights = evenly(torch.exp, (top - best).div_(self.temperature)).mul_(self.scale)
+        cumulative = weights.cumsum(dim=1, dtype=torch.int64)
+        threshold = (cumulative[:, -1:] * self.noises[codebook]) >> NOISE_BITS
+        rank = torch.searchsorted(cumulative, threshold, right=True)
+        return ids.gather(1, torch.minimum(rank, self.last)).squeeze(1)
 
 
 def candidates_for(top_k: int, codebook_size: int) -> int:
@@ -126,9 +138,3 @@ def candidates_for(top_k: int, codebook_size: int) -> int:
     if top_k <= 1:
         return 1
     return min(FEW if top_k <= FEW else codebook_size, codebook_size, _MAX_CANDIDATES)
-
-
-def _ordered(values: Tensor) -> Tensor:
-    """fp32 -> int64 that sorts the same; minus zero counts as zero."""
-    bits = (values + 0.0).view(torch.int32)
-    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(torch.int64)

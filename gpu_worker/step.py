@@ -25,7 +25,8 @@ from torch import Tensor
 from gpu_worker.capture import Driver, Run
 from gpu_worker.landing import Landing
 from gpu_worker.model.cache import KVCache, LaneChunk, LaneStep, Prefix, span_for
-from gpu_worker.model.csm import CsmModel, depth_steps
+from gpu_worker.model.csm import CsmModel
+from gpu_worker.model.rotary import Turned
 from gpu_worker.sampling import FEW, Draw, LaneSampling, candidates_for
 from shared.wav import FRAME_SAMPLES
 
@@ -79,7 +80,8 @@ class FrameStep:
         # Room for the padding of a last chunk, and a slot no span reaches for rows that rest.
         self.cache = KVCache(config.backbone, lanes, self.window + chunk, dtype, device)
         self._depth_cache = KVCache(config.depth, lanes, config.num_codebooks, dtype, device)
-        self._steps = depth_steps(self._depth_cache, config.num_codebooks)
+        self._depth_calls = model.depth_calls(self._depth_cache)
+        self._turned = Turned(config.backbone, lanes, dtype, device)
         self.sampling = LaneSampling.allocate(lanes, self.window, config.num_codebooks, device)
         self.hidden = torch.zeros((lanes, config.backbone.hidden_size), dtype=dtype, device=device)
         self.codes = torch.zeros((lanes, config.num_codebooks), dtype=torch.int64, device=device)
@@ -165,10 +167,8 @@ class FrameStep:
         mask = torch.nn.functional.pad(mask, padding).to(self.hidden.device)
         positions = torch.arange(start, start + self.chunk, device=self.hidden.device)
         span = span_for(start + rows, self.window)
-        attention = LaneChunk(self.cache, lane, start, self.chunk, span)
-        hidden = self.model.backbone_rows(
-            self.model.embed_frames(tokens, mask), positions, attention
-        )
+        attention = LaneChunk(self.cache, lane, start, self.model.rotation(positions), span)
+        hidden = self.model.backbone_rows(self.model.embed_frames(tokens, mask), attention)
         self.hidden[lane].copy_(hidden[rows - 1])
         self.position[lane] = start + rows
 
@@ -198,7 +198,7 @@ class FrameStep:
     def _speak(self, candidates: int) -> None:
         noise = self.sampling.noise[self._rows, self.frame]
         draw = Draw(self.sampling, noise, self.best, self.codebook_size, candidates)
-        self.codes.copy_(self.model.decode_frame(self.hidden, self._steps, draw))
+        self.codes.copy_(self.model.decode_frame(self.hidden, self._depth_calls, draw))
         self.spoken.ended.copy_((self.codes == self.model.config.codebook_eos_id).all(dim=1))
         finite = torch.isfinite(self.best).all(dim=1)
         self.speaking.copy_(self.active & finite & ~self.spoken.ended)
@@ -216,9 +216,9 @@ class FrameStep:
 
     def _feed(self, span: int) -> None:
         slot = torch.where(self.speaking, self.position, self._resting_slot)
-        attention = LaneStep(self.cache, slot, self.position, span)
-        rows = self.model.embed_codes(self.codes)
-        hidden = self.model.backbone_rows(rows, self.position, attention)
+        rotation = self.model.rotation(self.position)
+        attention = LaneStep(self.cache, self._turned, rotation, slot, self.position, span)
+        hidden = self.model.backbone_rows(self.model.embed_codes(self.codes), attention)
         self.hidden.copy_(torch.where(self.speaking.unsqueeze(1), hidden, self.hidden))
         self.position.add_(self.speaking)
         self.frame.add_(self.speaking)

@@ -16,7 +16,6 @@ from torch import Tensor
 from benchmarks.gpu.target import HALF, WHOLE, Check, Target
 from benchmarks.rig import Opened, open_model, open_step
 from gpu_worker.model.cache import KVCache, span_for
-from gpu_worker.model.csm import depth_steps
 from gpu_worker.prompt import Frames, join
 
 TEXTS: Final = ("Ready.", "The train leaves at half past seven.", "No, thank you.", "One, two.")
@@ -53,7 +52,7 @@ def trace(opened: Opened, prompt: Frames, count: int, forced: Tensor | None = No
     config, device = opened.model.config, opened.device
     step = open_step(opened, 1, CHUNK)
     depth = KVCache(config.depth, 1, config.num_codebooks, opened.model.dtype, device)
-    steps = depth_steps(depth, config.num_codebooks)
+    calls = opened.model.depth_calls(depth)
     speaking = torch.ones(1, dtype=torch.bool, device=device)
     for start in range(0, len(prompt), CHUNK):
         rows = slice(start, start + CHUNK)
@@ -61,7 +60,7 @@ def trace(opened: Opened, prompt: Frames, count: int, forced: Tensor | None = No
     codes, logits = [], []
     for frame in range(count):
         noting = Noting(config.codebook_size, None if forced is None else forced[frame].to(device))
-        said = opened.model.decode_frame(step.hidden, steps, noting)
+        said = opened.model.decode_frame(step.hidden, calls, noting)
         step.repeat(said, speaking)
         step.feed(span_for(len(prompt) + frame + 1, step.window))
         codes.append(said[0].cpu())

@@ -3,7 +3,8 @@
 Three ways to attend, one per shape of call: one position in every lane (``LaneStep``), a chunk of
 positions in one lane (``LaneChunk``), one fixed position of the depth decoder in every lane
 (``DepthStep``). Query heads that share a key head are folded into the query length, so that no key
-is ever repeated.
+is ever repeated; where a call has one position per lane, key heads are folded into the batch, so
+that the kernel's result lies as the next product reads it.
 
 Whoever attends sees only the first ``span`` slots, a multiple of ``SPAN`` that the host picks to
 cover every position in use. A longer span adds whole blocks of masked keys, which the kernel's
@@ -21,13 +22,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from gpu_worker.model.config import TransformerConfig
+from gpu_worker.model.rotary import Turned
 
 SPAN: Final = 512
 """Slots per block of torch's CPU attention kernel (``kvSplitSize`` of its flash attention)."""
 
+Reach = list[tuple[Tensor, Tensor]]
+"""Each layer's keys and values up to some slot, [lanes x kv_heads, 1, slots, head_dim] each."""
+
 
 class KVCache:
-    """[layers, lanes, kv_heads, slots, head_dim] twice, zeroed: finite wherever it is read."""
+    """[layers, 2, lanes, kv_heads, slots, head_dim], keys then values, zeroed: always finite."""
 
     def __init__(
         self,
@@ -37,152 +42,181 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        shape = (config.num_layers, lanes, config.num_kv_heads, slots, config.head_dim)
-        self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        self.values = torch.zeros(shape, dtype=dtype, device=device)
-        self.slots = slots
-        self.group = config.queries_per_kv_head
+        shape = (config.num_layers, 2, lanes, config.num_kv_heads, slots, config.head_dim)
+        self.pairs = torch.zeros(shape, dtype=dtype, device=device)
+        self.keys, self.values = self.pairs[:, 0], self.pairs[:, 1]
+        self.config, self.lanes, self.slots = config, lanes, slots
+        self.layers = list(self.pairs)
+        self.rows = [layer.view(-1, config.head_dim) for layer in self.layers]
+        folded = self.pairs.flatten(2, 3).unsqueeze(3)
+        self._folded = list(zip(folded[:, 0], folded[:, 1], strict=True))
 
     @property
     def nbytes(self) -> int:
-        return self.keys.nbytes + self.values.nbytes
+        return self.pairs.nbytes
+
+    def reach(self, span: int) -> Reach:
+        """Views of the first ``span`` slots of every layer."""
+        return [(keys[:, :, :span], values[:, :, :span]) for keys, values in self._folded]
 
     def clear(self, lane: int) -> None:
         """Zero a lane. Needed after a non-finite row: a mask does not hide a NaN."""
-        self.keys[:, lane].zero_()
-        self.values[:, lane].zero_()
+        self.pairs[:, :, lane].zero_()
 
     def copy_out(self, lane: int, positions: int) -> Prefix:
         """A copy of a lane's first ``positions``."""
-        return Prefix(
-            self.keys[:, lane, :, :positions].clone(), self.values[:, lane, :, :positions].clone()
-        )
+        return Prefix(self.pairs[:, :, lane, :, :positions].clone())
 
     def copy_in(self, lane: int, prefix: Prefix) -> None:
         """Start a lane with the positions of ``prefix``."""
-        self.keys[:, lane, :, : prefix.positions].copy_(prefix.keys)
-        self.values[:, lane, :, : prefix.positions].copy_(prefix.values)
+        self.pairs[:, :, lane, :, : prefix.positions].copy_(prefix.pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Keys and values of a prompt, [layers, kv_heads, positions, head_dim] each."""
+    """Keys and values of a prompt, [layers, 2, kv_heads, positions, head_dim]."""
 
-    keys: Tensor
-    values: Tensor
+    pairs: Tensor
 
     @property
     def positions(self) -> int:
-        return self.keys.shape[2]
+        return self.pairs.shape[3]
 
 
 class LaneStep:
-    """One position in each lane: row i is lane i.
+    """One position in each lane: row i is lane i, turned by row i of ``rotation``.
 
     ``slot`` [lanes] is where each row's key goes; a row that must not touch its lane points at a
     slot beyond every span. ``position`` [lanes] is the last slot that it may look at: at least 0,
     so that no row is ever fully masked.
     """
 
-    def __init__(self, cache: KVCache, slot: Tensor, position: Tensor, span: int) -> None:
-        _, lanes, kv_heads, slots, _ = cache.keys.shape
-        self.cache, self.span = cache, span
-        first = torch.arange(lanes * kv_heads, device=slot.device) * slots
-        self.index = first + slot.repeat_interleave(kv_heads)
+    def __init__(
+        self,
+        cache: KVCache,
+        turned: Turned,
+        rotation: Tensor,
+        slot: Tensor,
+        position: Tensor,
+        span: int,
+    ) -> None:
+        self.cache, self.turned, self.rotation = cache, turned, rotation
+        _, _, lanes, kv_heads, slots, _ = cache.pairs.shape
+        rows = torch.arange(2 * lanes * kv_heads, device=slot.device) * slots
+        # [2, lanes, kv] -> [lanes, 2, kv], as key_value lies
+        rows = rows.view(2, lanes, kv_heads).transpose(0, 1) + slot.view(lanes, 1, 1)
+        self.index = (rows,)
+        self.reach = cache.reach(span)
         reachable = torch.arange(span, device=slot.device) <= position.unsqueeze(1)
-        self.mask = _additive(reachable, cache.keys.dtype)[:, None, None, :]
+        mask = _additive(reachable, cache.pairs.dtype)
+        self.mask = mask.repeat_interleave(kv_heads, dim=0)[:, None, None, :]
+        self.query = _by_key_head(turned.query, cache)
 
-    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        keys, values = self.cache.keys[layer], self.cache.values[layer]
-        lanes, kv_heads, _, head_dim = keys.shape
-        keys.view(-1, head_dim).index_copy_(0, self.index, key.reshape(-1, head_dim))
-        values.view(-1, head_dim).index_copy_(0, self.index, value.reshape(-1, head_dim))
-        mixed = functional.scaled_dot_product_attention(
-            query.reshape(lanes, kv_heads, -1, head_dim),
-            keys[:, :, : self.span],
-            values[:, :, : self.span],
-            attn_mask=self.mask,
-        )
-        return mixed.reshape(lanes, -1)
+    def __call__(self, layer: int, projected: Tensor) -> Tensor:
+        turned, rows = self.turned, self.cache.rows[layer]
+        turned.take(projected, self.rotation)
+        rows.index_put_(self.index, turned.key_value.to(rows.dtype))
+        keys, values = self.reach[layer]
+        mixed = functional.scaled_dot_product_attention(self.query, keys, values, self.mask)
+        return mixed.view_as(turned.query)
 
 
 class LaneChunk:
     """A chunk of positions ``start`` .. in one lane: row i is position ``start`` + i."""
 
-    def __init__(self, cache: KVCache, lane: int, start: int, rows: int, span: int) -> None:
-        self.cache, self.lane, self.start, self.span = cache, lane, start, span
-        device = cache.keys.device
+    def __init__(self, cache: KVCache, lane: int, start: int, rotation: Tensor, span: int) -> None:
+        config, device, rows = cache.config, cache.pairs.device, rotation.shape[0]
+        self.rotation, self.heads = rotation, config.num_kv_heads
+        self.turned = Turned(config, rows, cache.pairs.dtype, device)
+        # [rows, 2, kv, dim] -> [2, kv, rows, dim]
+        self.key_value = self.turned.key_value.permute(1, 2, 0, 3)
+        self.slots = [layer[:, lane, :, start : start + rows] for layer in cache.layers]
+        self.reach = [layer[:, lane, None, :, :span] for layer in cache.layers]
         last = torch.arange(start, start + rows, device=device).clamp_(max=span - 1)
         reachable = torch.arange(span, device=device) <= last.unsqueeze(1)
-        self.mask = _additive(reachable, cache.keys.dtype).repeat(cache.group, 1)
+        group = config.queries_per_kv_head
+        self.mask = _additive(reachable, cache.pairs.dtype).repeat(group, 1)
 
-    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        keys, values = self.cache.keys[layer, self.lane], self.cache.values[layer, self.lane]
-        rows, kv_heads, head_dim = key.shape
-        keys[:, self.start : self.start + rows].copy_(key.transpose(0, 1))
-        values[:, self.start : self.start + rows].copy_(value.transpose(0, 1))
+    def __call__(self, layer: int, projected: Tensor) -> Tensor:
+        turned, size = self.turned, self.turned.key_value.shape[-1]
+        turned.take(projected, self.rotation)
+        self.slots[layer].copy_(self.key_value)
+        rows = turned.query.shape[0]
         # [rows, kv, group, dim] -> [1, kv, group x rows, dim]
-        grouped = query.reshape(rows, kv_heads, -1, head_dim).permute(1, 2, 0, 3)
-        mixed = functional.scaled_dot_product_attention(
-            grouped.reshape(1, kv_heads, -1, head_dim),
-            keys[None, :, : self.span],
-            values[None, :, : self.span],
-            attn_mask=self.mask,
-        )
-        return mixed.view(kv_heads, -1, rows, head_dim).permute(2, 0, 1, 3).reshape(rows, -1)
+        grouped = turned.query.view(rows, self.heads, -1, size).permute(1, 2, 0, 3)
+        grouped = grouped.reshape(1, self.heads, -1, size)
+        keys, values = self.reach[layer]
+        mixed = functional.scaled_dot_product_attention(grouped, keys, values, self.mask)
+        return mixed.view(self.heads, -1, rows, size).permute(2, 0, 1, 3).reshape(rows, -1)
+
+
+class DepthStart:
+    """Positions 0 and 1 of one frame in every lane. Rows are lane-major: lane 0's two, lane 1's.
+
+    ``table`` holds the rotations of all positions. Every slot is rewritten in each frame before it
+    is read, so a new frame needs no clearing. A frame has dozens of depth calls: all views are made
+    beforehand.
+    """
+
+    def __init__(self, cache: KVCache, table: Tensor) -> None:
+        config, lanes, dtype = cache.config, cache.lanes, cache.pairs.dtype
+        kv_heads, size = config.num_kv_heads, config.head_dim
+        self.turned = Turned(config, 2 * lanes, dtype, cache.pairs.device)
+        self.rotation = table[:2].repeat(lanes, 1, 1)
+        # [lanes x 2, 2, kv, dim] -> [2, lanes, kv, 2, dim]
+        pairs = self.turned.key_value.view(lanes, 2, 2, kv_heads, size)
+        self.key_value = pairs.permute(2, 0, 3, 1, 4)
+        self.slots = [layer[:, :, :, :2] for layer in cache.layers]
+        self.reach = cache.reach(2)
+        # [lanes, 2, kv, group, dim] -> [lanes, kv, group, 2, dim]
+        query = self.turned.query.view(lanes, 2, kv_heads, -1, size)
+        self.query = query.permute(0, 2, 3, 1, 4)
+        reachable = torch.ones((2, 2), dtype=torch.bool, device=cache.pairs.device).tril()
+        self.mask = _additive(reachable, dtype).repeat(config.queries_per_kv_head, 1)
+
+    def __call__(self, layer: int, projected: Tensor) -> Tensor:
+        self.turned.take(projected, self.rotation)
+        self.slots[layer].copy_(self.key_value)
+        keys, values = self.reach[layer]
+        query = self.query.flatten(2, 3).flatten(0, 1).unsqueeze(1)
+        mixed = functional.scaled_dot_product_attention(query, keys, values, self.mask)
+        mixed = mixed.view(self.query.shape).permute(0, 3, 1, 2, 4)
+        return mixed.reshape(self.turned.query.shape)
 
 
 class DepthStep:
-    """Positions ``start`` .. ``start`` + ``count`` - 1 of one frame, the same in every lane.
+    """One position, from 2 on, in every lane; otherwise as ``DepthStart``.
 
-    Rows are lane-major: lane 0's positions, then lane 1's. Every slot is rewritten in each frame
-    before it is read, so a new frame needs no clearing. More than one position at once only makes
-    sense at ``start`` 0. A frame has dozens of these calls, so the cache is sliced beforehand.
+    ``turned`` has a row per lane and is shared by the calls of a frame.
     """
 
-    def __init__(self, cache: KVCache, start: int, count: int) -> None:
-        self.start, self.count = start, count
-        _, self.lanes, self.kv_heads, _, self.head_dim = cache.keys.shape
-        end = start + count
-        self.slots = [
-            (keys[:, :, start:end], values[:, :, start:end])
-            for keys, values in zip(cache.keys, cache.values, strict=True)
-        ]
-        self.reach = [
-            (keys[:, :, :end], values[:, :, :end])
-            for keys, values in zip(cache.keys, cache.values, strict=True)
-        ]
-        self.mask: Tensor | None = None
-        if count > 1:
-            reachable = torch.ones((count, end), dtype=torch.bool, device=cache.keys.device)
-            reachable = reachable.tril(start)
-            self.mask = _additive(reachable, cache.keys.dtype).repeat(cache.group, 1)
+    def __init__(self, cache: KVCache, turned: Turned, table: Tensor, position: int) -> None:
+        self.position, self.turned = position, turned
+        self.rotation = table[position]
+        # [lanes, 2, kv, dim] -> [2, lanes, kv, 1, dim]
+        self.key_value = turned.key_value.transpose(0, 1).unsqueeze(3)
+        self.slots = [layer[:, :, :, position : position + 1] for layer in cache.layers]
+        self.reach = cache.reach(position + 1)
+        self.query = _by_key_head(turned.query, cache)
 
-    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        slot_keys, slot_values = self.slots[layer]
-        shape = (self.lanes, self.count, self.kv_heads, self.head_dim)
-        slot_keys.copy_(key.reshape(shape).transpose(1, 2))
-        slot_values.copy_(value.reshape(shape).transpose(1, 2))
-        mixed = functional.scaled_dot_product_attention(
-            self._by_key_head(query), *self.reach[layer], attn_mask=self.mask
-        )
-        if self.count == 1:
-            return mixed.reshape(self.lanes, -1)
-        # [lanes, kv, group x count, dim] -> [lanes, count, kv, group, dim]
-        mixed = mixed.view(self.lanes, self.kv_heads, -1, self.count, self.head_dim)
-        return mixed.permute(0, 3, 1, 2, 4).reshape(self.lanes * self.count, -1)
-
-    def _by_key_head(self, query: Tensor) -> Tensor:
-        """[rows, heads, dim] -> [lanes, kv, group x count, dim]."""
-        if self.count == 1:
-            return query.reshape(self.lanes, self.kv_heads, -1, self.head_dim)
-        grouped = query.reshape(self.lanes, self.count, self.kv_heads, -1, self.head_dim)
-        return grouped.permute(0, 2, 3, 1, 4).reshape(self.lanes, self.kv_heads, -1, self.head_dim)
+    def __call__(self, layer: int, projected: Tensor) -> Tensor:
+        self.turned.take(projected, self.rotation)
+        self.slots[layer].copy_(self.key_value)
+        keys, values = self.reach[layer]
+        mixed = functional.scaled_dot_product_attention(self.query, keys, values)
+        return mixed.view_as(self.turned.query)
 
 
 def span_for(positions: int, limit: int) -> int:
     """The fewest whole blocks that hold ``positions``, at most ``limit`` slots."""
     return min(-(-positions // SPAN) * SPAN, limit)
+
+
+def _by_key_head(query: Tensor, cache: KVCache) -> Tensor:
+    """[lanes, heads x dim] -> [lanes x kv_heads, 1, group, dim], as ``KVCache.reach`` lies."""
+    config = cache.config
+    rows = cache.lanes * config.num_kv_heads
+    return query.view(rows, 1, config.queries_per_kv_head, config.head_dim)
 
 
 def _additive(reachable: Tensor, dtype: torch.dtype) -> Tensor:

@@ -12,31 +12,56 @@ embeddings goes through the backbone and gives the next hidden state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gpu_worker.model.cache import DepthStep, KVCache
+from gpu_worker.model.cache import DepthStart, DepthStep, KVCache
 from gpu_worker.model.config import CsmConfig
 from gpu_worker.model.layers import (
     Attention,
+    Blocks,
     Multiplier,
     Projection,
     Transformer,
     Weight,
-    rotary_table,
 )
 from gpu_worker.model.layouts import SCALE
 from gpu_worker.model.products import Int8, Make, Product, product_of
+from gpu_worker.model.rotary import Turned, rotary_table
 
 
 class Choose(Protocol):
     """Picks one id per lane: ``logits`` [lanes, audio_vocab_size] -> int64 [lanes]."""
 
     def __call__(self, codebook: int, logits: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DepthCalls:
+    """The depth decoder's calls for one frame: positions 0 and 1 together, then one by one."""
+
+    start: DepthStart
+    steps: tuple[DepthStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A model as a step runs it, without the lookups that modules cost.
+
+    ``heads`` and ``tables`` are those of each codebook: its logits' product, and its rows of the
+    depth decoder's embeddings.
+    """
+
+    backbone: Blocks
+    decoder: Blocks
+    projection: Product
+    heads: tuple[Product, ...]
+    tables: tuple[Tensor, ...]
 
 
 class CsmModel(nn.Module):
@@ -72,7 +97,7 @@ class CsmModel(nn.Module):
         self.projection = Projection(matrix(depth, hidden))
         self.codebook0_head = Projection(matrix(vocab, hidden))
         self.audio_head = nn.Parameter(matrix(config.num_codebooks - 1, depth, vocab), False)
-        self._heads: list[Product] = []
+        self._settled: Settled | None = None
         self._head_scale: Tensor | None = None
         self._offsets = torch.arange(config.num_codebooks, device=self.device) * vocab
         self._turns = rotary_table(config.backbone, 2 * config.max_seq_len, self.device)
@@ -83,7 +108,8 @@ class CsmModel(nn.Module):
         """Bytes of all weights."""
         named = sum(parameter.nbytes for parameter in self.parameters())
         products = [each.product for each in self.modules() if isinstance(each, Multiplier)]
-        return named + sum(product.nbytes for product in (*products, *self._heads) if product)
+        heads = self._settled.heads[1:] if self._settled else ()
+        return named + sum(product.nbytes for product in (*products, *heads) if product)
 
     def fill(self, state: dict[str, Tensor], make: Make = product_of) -> None:
         """Take the weights over from ``state``, on this device and in this dtype, and settle.
@@ -104,17 +130,33 @@ class CsmModel(nn.Module):
     def settle(self, make: Make = product_of) -> None:
         """Fix every matrix in the layout of ``make``; only tables and norms keep their names.
 
-        Does nothing to what has settled before.
+        Needed before frames are decoded. Does nothing to what has settled before.
         """
         _settle(self, make)
-        if self._heads:
+        if self._settled:
             return
         scales = self._head_scale
-        self._heads = [
+        heads = [
             make(head.T) if scales is None else Int8(head.T, scales[index])
             for index, head in enumerate(self.audio_head)
         ]
         del self.audio_head
+        tied = self.config.tie_codebooks_embeddings
+        table = self.audio_embeddings if tied else self.decoder_embeddings
+        self._settled = Settled(
+            backbone=self.backbone.blocks(),
+            decoder=self.decoder.blocks(),
+            projection=self.projection.settled,
+            heads=(self.codebook0_head.settled, *heads),
+            tables=torch.split(table.weight, self.config.audio_vocab_size),
+        )
+
+    @property
+    def settled(self) -> Settled:
+        """What a step runs. Raises RuntimeError before ``settle``."""
+        if self._settled is None:
+            raise RuntimeError("the model has not settled")
+        return self._settled
 
     def _parts(self) -> Iterator[tuple[str, nn.Module]]:
         for name, child in self.named_children():
@@ -140,43 +182,37 @@ class CsmModel(nn.Module):
         """[lanes, 32] codes of one frame each -> [lanes, hidden]."""
         return functional.embedding(codes + self._offsets, self.audio_embeddings.weight).sum(dim=1)
 
-    def backbone_rows(self, rows: Tensor, positions: Tensor, attention: Attention) -> Tensor:
-        """One pass over embedded rows at ``positions`` [rows]; gives their hidden states."""
-        return self.backbone.apply_to(rows, self._turns[positions], attention)
+    def backbone_rows(self, rows: Tensor, attention: Attention) -> Tensor:
+        """One pass over embedded rows; gives their hidden states."""
+        return self.settled.backbone(rows, attention)
 
-    def decode_frame(self, hidden: Tensor, steps: Sequence[DepthStep], choose: Choose) -> Tensor:
+    def rotation(self, positions: Tensor) -> Tensor:
+        """The backbone's rotations at ``positions`` [rows], as its attention takes them."""
+        return self._turns[positions]
+
+    def depth_calls(self, cache: KVCache) -> DepthCalls:
+        """Calls that keep a frame's keys and values in ``cache``, in buffers of their own."""
+        turned = Turned(self.config.depth, cache.lanes, self.dtype, self.device)
+        table = self._depth_turns
+        steps = (DepthStep(cache, turned, table, p) for p in range(2, self.config.num_codebooks))
+        return DepthCalls(DepthStart(cache, table), tuple(steps))
+
+    def decode_frame(self, hidden: Tensor, calls: DepthCalls, choose: Choose) -> Tensor:
         """The 32 codes of each lane's next frame, int64 [lanes, 32], from ``hidden``.
 
-        ``steps`` are those of ``depth_steps``. The position of code c is c + 1: position 0 is the
+        ``calls`` are those of ``depth_calls``. The position of code c is c + 1: position 0 is the
         hidden state itself, and the head of position p > 0 gives codebook p.
         """
-        lanes = hidden.shape[0]
-        codes = [choose(0, self.codebook0_head.times(hidden))]
-        rows = torch.stack([hidden, self._depth_embedding(0, codes[0])], dim=1).flatten(0, 1)
-        for step in steps:
-            position = step.start + step.count - 1
-            turns = self._depth_turns[step.start : position + 1]
-            if step.count > 1:
-                turns = turns.repeat(lanes, 1, 1)
-            rows = self.projection.times(rows)
-            rows = self.decoder.apply_to(rows, turns, step)
-            rows = rows.view(lanes, step.count, -1)[:, -1]
-            codes.append(choose(position, self._head(position, rows)))
-            rows = self._depth_embedding(position, codes[-1])
+        parts = self.settled
+        codes = [choose(0, parts.heads[0](hidden))]
+        rows = torch.stack([hidden, torch.embedding(parts.tables[0], codes[0])], dim=1)
+        rows = parts.decoder(parts.projection(rows.flatten(0, 1)), calls.start)[1::2]
+        codes.append(choose(1, parts.heads[1](rows)))
+        for step in calls.steps:
+            rows = torch.embedding(parts.tables[step.position - 1], codes[-1])
+            rows = parts.decoder(parts.projection(rows), step)
+            codes.append(choose(step.position, parts.heads[step.position](rows)))
         return torch.stack(codes, dim=1)
-
-    def _head(self, codebook: int, rows: Tensor) -> Tensor:
-        if self._heads:
-            return self._heads[codebook - 1](rows)
-        return rows @ self.audio_head[codebook - 1]
-
-    def _depth_embedding(self, codebook: int, code: Tensor) -> Tensor:
-        table = (
-            self.audio_embeddings
-            if self.config.tie_codebooks_embeddings
-            else self.decoder_embeddings
-        )
-        return functional.embedding(code + codebook * self.config.audio_vocab_size, table.weight)
 
 
 def _take_scales(part: nn.Module, path: str, state: dict[str, Tensor]) -> None:
@@ -190,8 +226,3 @@ def _settle(part: nn.Module, make: Make) -> None:
     for module in list(part.modules()):
         if isinstance(module, Multiplier) and module.product is None:
             module.settle(make)
-
-
-def depth_steps(cache: KVCache, codebooks: int) -> tuple[DepthStep, ...]:
-    """The depth decoder's calls for one frame: positions 0 and 1 together, then one by one."""
-    return (DepthStep(cache, 0, 2), *(DepthStep(cache, p, 1) for p in range(2, codebooks)))

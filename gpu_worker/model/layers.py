@@ -2,7 +2,7 @@
 
 Rows are positions: every function here works on ``[rows, hidden]`` and does not know whether the
 rows are lanes or the positions of one lane; what a row may look at is the attention's business
-(``gpu_worker.model.cache``). Norms and rotary run in fp32 and round once, as torchtune does.
+(``gpu_worker.model.cache``). Norms run in fp32 and round before they scale, as torchtune does.
 
 Projections that read the same input are one matrix in memory (``q k v`` and ``w1 w3``); the named
 parameters are row slices of it, so that a checkpoint loads by name and a step runs one product.
@@ -12,7 +12,6 @@ Once ``settle`` has been called, a matrix exists only inside its product
 
 from __future__ import annotations
 
-import math
 from typing import Protocol
 
 import torch
@@ -20,17 +19,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gpu_worker.model.config import TransformerConfig
+from gpu_worker.model.even import evenly
 from gpu_worker.model.products import Int8, Make, Product
 
 
 class Attention(Protocol):
-    """Keeps the keys and values of this call's rows and answers its queries.
+    """Turns this call's rows by their positions, keeps keys and values and answers the queries.
 
-    ``query`` is [rows, heads, head_dim], ``key`` and ``value`` [rows, kv_heads, head_dim], rotated.
-    Returns [rows, heads x head_dim].
+    ``projected`` is [rows, (heads + 2 x kv_heads) x head_dim]: queries, keys, values, as they come
+    from one product. Returns [rows, heads x head_dim].
     """
 
-    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor: ...
+    def __call__(self, layer: int, projected: Tensor) -> Tensor: ...
 
 
 class Weight(nn.Module):
@@ -61,11 +61,12 @@ class Multiplier(nn.Module):
         """Drop the dense matrix."""
         raise NotImplementedError
 
-    def times(self, rows: Tensor) -> Tensor:
-        """[rows, in] -> [rows, out]."""
+    @property
+    def settled(self) -> Product:
+        """Rows times the matrix. Raises RuntimeError before it has settled."""
         if self.product is None:
-            return functional.linear(rows, self.matrix())
-        return self.product(rows)
+            raise RuntimeError("this matrix has not settled")
+        return self.product
 
     def settle(self, make: Make) -> None:
         """From here on the matrix is fixed: only ``make``'s product holds it."""
@@ -98,16 +99,12 @@ class Projection(Multiplier):
 
 
 class RmsNorm(nn.Module):
-    """Root mean square norm: fp32 inside, rounded to the row's dtype before the scale."""
+    """The scale of a root mean square norm, [size]."""
 
     def __init__(self, size: int, eps: float, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__()
         self.eps = eps
         self.scale = nn.Parameter(torch.empty(size, dtype=dtype, device=device), False)
-
-    def apply_to(self, rows: Tensor) -> Tensor:
-        normed = functional.rms_norm(rows.float(), (rows.shape[-1],), None, self.eps)
-        return normed.type_as(rows) * self.scale
 
 
 class PackedRows(Multiplier):
@@ -157,20 +154,8 @@ class SelfAttention(PackedRows):
         key = config.num_kv_heads * config.head_dim
         names = {"q_proj": query, "k_proj": key, "v_proj": key}
         super().__init__(names, config.hidden_size, dtype, device)
-        self.heads, self.kv_heads = config.num_heads, config.num_kv_heads
-        self.head_dim = config.head_dim
         output = torch.empty((config.hidden_size, query), dtype=dtype, device=device)
         self.output_proj = Projection(output)
-
-    def mix(self, rows: Tensor, rotation: Tensor, layer: int, attention: Attention) -> Tensor:
-        """``rotation``: see ``rotary_table``, one row per row, or one for all."""
-        projected = self.times(rows).view(rows.shape[0], -1, self.head_dim)
-        turning, value = projected.split_with_sizes(
-            [self.heads + self.kv_heads, self.kv_heads], dim=1
-        )
-        query, key = rotate(turning, rotation).split_with_sizes([self.heads, self.kv_heads], dim=1)
-        mixed = attention(layer, query, key, value)
-        return self.output_proj.times(mixed)
 
 
 class FeedForward(PackedRows):
@@ -181,10 +166,6 @@ class FeedForward(PackedRows):
         super().__init__(names, config.hidden_size, dtype, device)
         shape = (config.hidden_size, config.intermediate_size)
         self.w2 = Projection(torch.empty(shape, dtype=dtype, device=device))
-
-    def apply_to(self, rows: Tensor) -> Tensor:
-        gate, up = self.times(rows).chunk(2, dim=-1)
-        return self.w2.times(functional.silu(gate) * up)
 
 
 class Layer(nn.Module):
@@ -198,6 +179,39 @@ class Layer(nn.Module):
         self.mlp_norm = RmsNorm(config.hidden_size, config.norm_eps, dtype, device)
 
 
+class Norm:
+    """Root mean square norm: fp32 inside, rounded to the row's dtype before the scale."""
+
+    __slots__ = ("_eps", "_scale", "_shape")
+
+    def __init__(self, norm: RmsNorm) -> None:
+        self._shape, self._eps, self._scale = norm.scale.shape, norm.eps, norm.scale
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        return torch.rms_norm(rows, self._shape, None, self._eps).mul_(self._scale)
+
+
+class Block:
+    """A settled layer as a step runs it, without the lookups that a module's parts cost."""
+
+    __slots__ = ("_down", "_mlp_norm", "_output", "_projections", "_sa_norm", "_up")
+
+    def __init__(self, layer: Layer) -> None:
+        self._sa_norm, self._mlp_norm = Norm(layer.sa_norm), Norm(layer.mlp_norm)
+        self._projections = layer.attn.settled
+        self._output = layer.attn.output_proj.settled
+        self._up, self._down = layer.mlp.settled, layer.mlp.w2.settled
+
+    def __call__(self, rows: Tensor, index: int, attention: Attention) -> Tensor:
+        """[rows, hidden] in and out; ``index`` is the layer's number."""
+        mixed = attention(index, self._projections(self._sa_norm(rows)))
+        return self.feed(self._output.onto(mixed, rows))
+
+    def feed(self, rows: Tensor) -> Tensor:
+        gate, up = self._up(self._mlp_norm(rows)).chunk(2, dim=-1)
+        return self._down.onto(evenly(functional.silu, gate).mul_(up), rows)
+
+
 class Transformer(nn.Module):
     """A stack of blocks and the final norm; no embeddings, no head."""
 
@@ -206,40 +220,20 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList(Layer(config, dtype, device) for _ in range(config.num_layers))
         self.norm = RmsNorm(config.hidden_size, config.norm_eps, dtype, device)
 
-    def apply_to(self, rows: Tensor, rotation: Tensor, attention: Attention) -> Tensor:
+    def blocks(self) -> Blocks:
+        """What a step runs, once every matrix has settled."""
+        layers = [layer for layer in self.layers if isinstance(layer, Layer)]
+        return Blocks([Block(layer) for layer in layers], Norm(self.norm))
+
+
+class Blocks:
+    """A settled transformer."""
+
+    def __init__(self, blocks: list[Block], norm: Norm) -> None:
+        self._blocks, self._norm = blocks, norm
+
+    def __call__(self, rows: Tensor, attention: Attention) -> Tensor:
         """[rows, hidden] in and out, after the final norm."""
-        for index, layer in enumerate(self.layers):
-            assert isinstance(layer, Layer)
-            rows = rows + layer.attn.mix(layer.sa_norm.apply_to(rows), rotation, index, attention)
-            rows = rows + layer.mlp.apply_to(layer.mlp_norm.apply_to(rows))
-        return self.norm.apply_to(rows)
-
-
-def rotary_frequencies(config: TransformerConfig) -> Tensor:
-    """Radians per position of each rotary pair, fp32 [head_dim / 2], with Llama 3's scaling.
-
-    Pairs that turn less than ``low`` times within the original length are slowed by ``factor``,
-    those that turn more than ``high`` times are kept, those between are blended (Llama 3.1's
-    published rule).
-    """
-    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-    frequencies = 1.0 / config.rope_theta**exponents
-    if config.rope_factor == 1.0:
-        return frequencies
-    turns = config.rope_original_max_position * frequencies / (2 * math.pi)
-    low, high = config.rope_low_freq_factor, config.rope_high_freq_factor
-    kept = ((turns - low) / (high - low)).clamp(0.0, 1.0)
-    return (1.0 - kept) * frequencies / config.rope_factor + kept * frequencies
-
-
-def rotary_table(config: TransformerConfig, positions: int, device: torch.device) -> Tensor:
-    """Rotations of positions 0 .. ``positions`` - 1, complex64 [positions, 1, head_dim / 2]."""
-    steps = torch.arange(positions, dtype=torch.float32)
-    angles = torch.outer(steps, rotary_frequencies(config))
-    return torch.complex(angles.cos(), angles.sin()).unsqueeze(1).to(device)
-
-
-def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
-    """Turn [rows, heads, head_dim] by [rows or 1, 1, head_dim / 2]; pairs are neighbours."""
-    pairs = torch.view_as_complex(heads.float().reshape(*heads.shape[:-1], -1, 2))
-    return torch.view_as_real(pairs * rotation).flatten(-2).type_as(heads)
+        for index, block in enumerate(self._blocks):
+            rows = block(rows, index, attention)
+        return self._norm(rows)

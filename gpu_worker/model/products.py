@@ -34,6 +34,10 @@ class Product(Protocol):
 
     def __call__(self, rows: Tensor) -> Tensor: ...
 
+    def onto(self, rows: Tensor, sums: Tensor) -> Tensor:
+        """``sums`` [n, out] and the product, added."""
+        ...
+
 
 Make = Callable[[Tensor], Product]
 """Takes over a dense matrix [out, in]; whether it keeps that memory is its own business."""
@@ -59,17 +63,28 @@ class Plain(_Shared):
     def __call__(self, rows: Tensor) -> Tensor:
         return functional.linear(rows, self._weight)
 
+    def onto(self, rows: Tensor, sums: Tensor) -> Tensor:
+        return functional.linear(rows, self._weight).add_(sums)
+
 
 class Reordered(_Shared):
-    """oneDNN's blocked layout, on a CPU. These are the operators that torch's inductor emits."""
+    """oneDNN's blocked layout, on a CPU. These are the operators that torch's inductor emits.
+
+    ``onto`` adds before it rounds.
+    """
 
     def __init__(self, weight: Tensor) -> None:
         self.nbytes = weight.nbytes
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
         self._multiply = torch.ops.mkldnn._linear_pointwise.default
+        self._multiply_onto = torch.ops.mkldnn._linear_pointwise.binary
 
     def __call__(self, rows: Tensor) -> Tensor:
         product: Tensor = self._multiply(rows, self._weight, None, "none", [], "")
+        return product
+
+    def onto(self, rows: Tensor, sums: Tensor) -> Tensor:
+        product: Tensor = self._multiply_onto(rows, sums, self._weight, None, "add")
         return product
 
 
@@ -97,6 +112,9 @@ class Int8(_Shared):
         unit = torch.cat([(wide / peak).nan_to_num(0.0, 0.0, 0.0), self._span])
         product: Tensor = self._multiply(unit, self._packed, self._reduce_range)
         return (product[:-1] * peak).to(rows.dtype)
+
+    def onto(self, rows: Tensor, sums: Tensor) -> Tensor:
+        return self(rows).add_(sums)
 
 
 def multiplies_int8(device: torch.device) -> bool:

@@ -222,7 +222,7 @@ class WaitingCodec:
 
 @pytest.mark.parametrize(
     ("part", "most"),
-    [("_speak", 3300), ("_feed", 110), ("_repeat", 350)],
+    [("_speak", 1970), ("_feed", 80), ("_repeat", 160)],
 )
 def test_operators_of_a_frame_are_counted(part: str, most: int) -> None:
     """The kernels that a frame launches: on CUDA they decide the speed of few lanes."""

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch import Tensor
 
-from gpu_worker.model.cache import DepthStep, KVCache, LaneChunk, LaneStep
+from gpu_worker.model.cache import DepthStart, DepthStep, KVCache, LaneChunk, LaneStep
 from gpu_worker.model.config import CsmConfig
 from gpu_worker.model.csm import CsmModel
+from gpu_worker.model.rotary import Turned, rotary_table
 from gpu_worker.prompt import text_frames
 from tests.gpu_worker.tiny import TINY, random_model
 
@@ -25,65 +27,74 @@ def _inference() -> Iterator[None]:
 def test_depth_decoder_reads_the_hidden_state_first() -> None:
     """Positions 0 and 1 in one call give what two calls of one position give."""
     model = random_model()
+    model.settle()
     rows = torch.randn(2, 2, 48)
     together = KVCache(TINY.depth, 2, 32, torch.float32, CPU)
     apart = KVCache(TINY.depth, 2, 32, torch.float32, CPU)
-    turns = model._depth_turns
+    table, turned = rotary_table(TINY.depth, 2, CPU), Turned(TINY.depth, 2, torch.float32, CPU)
 
-    both = model.decoder.apply_to(
-        rows.flatten(0, 1), turns[:2].repeat(2, 1, 1), DepthStep(together, 0, 2)
-    )
-    model.decoder.apply_to(rows[:, 0], turns[[0, 0]], DepthStep(apart, 0, 1))
-    second = model.decoder.apply_to(rows[:, 1], turns[[1, 1]], DepthStep(apart, 1, 1))
+    both = model.settled.decoder(rows.flatten(0, 1), DepthStart(together, table))
+    model.settled.decoder(rows[:, 0], DepthStep(apart, turned, table, 0))
+    second = model.settled.decoder(rows[:, 1], DepthStep(apart, turned, table, 1))
 
     torch.testing.assert_close(both.view(2, 2, -1)[:, 1], second, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(together.keys, apart.keys, rtol=1e-5, atol=1e-5)
 
 
+def lane_step(cache: KVCache, slot: Tensor, position: Tensor, span: int) -> LaneStep:
+    turned = Turned(cache.config, cache.lanes, cache.pairs.dtype, CPU)
+    rotation = rotary_table(cache.config, 512, CPU)[position]
+    return LaneStep(cache, turned, rotation, slot, position, span)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_longer_span_changes_no_bit(dtype: torch.dtype) -> None:
     """Keys masked in whole blocks leave a row's attention as it is, so neighbours don't matter."""
-    config = TINY.backbone
-    cache = KVCache(config, 3, 2080, dtype, CPU)
-    cache.keys.normal_()
-    cache.values.normal_()
+    cache = KVCache(TINY.backbone, 3, 2080, dtype, CPU)
+    cache.pairs.normal_()
     position = torch.tensor([0, 17, 500])
-    query = torch.randn(3, 4, 16).to(dtype)
-    row = torch.randn(3, 2, 16).to(dtype)
+    projected = torch.randn(3, 8 * 16).to(dtype)
 
-    short = LaneStep(cache, position, position, 512)(1, query, row, row)
+    short = lane_step(cache, position, position, 512)(1, projected)
     longer = [
-        LaneStep(cache, position, position, span)(1, query, row, row) for span in (1024, 1536, 2048)
+        lane_step(cache, position, position, span)(1, projected) for span in (1024, 1536, 2048)
     ]
 
     assert all(torch.equal(short, each) for each in longer)
 
 
 def test_rows_of_other_lanes_stay_untouched() -> None:
-    """A step writes each lane's own slot and nothing else; a resting lane's goes to the side."""
+    """A step writes each lane's own slot and nothing else; a resting lane's goes to the side.
+
+    Its row of queries, keys and values is split as the product lays it out; values aren't turned.
+    """
     cache = KVCache(TINY.backbone, 3, 600, torch.float32, CPU)
     position, slot = torch.tensor([4, 0, 9]), torch.tensor([4, 599, 9])
-    row = torch.ones(3, 2, 16)
+    projected = torch.randn(3, 8 * 16)
 
-    LaneStep(cache, slot, position, 512)(0, torch.randn(3, 4, 16), row, row)
+    lane_step(cache, slot, position, 512)(0, projected)
 
-    written = cache.keys[0].ne(0).any(dim=-1).any(dim=1).nonzero().tolist()
-    assert written == [[0, 4], [1, 599], [2, 9]]
-    assert not cache.keys[1:].any()
+    for half in (cache.keys[0], cache.values[0]):
+        written = half.ne(0).any(dim=-1).any(dim=1).nonzero().tolist()
+        assert written == [[0, 4], [1, 599], [2, 9]]
+    assert torch.equal(cache.values[0, 2, :, 9], projected[2].view(8, 16)[6:])
+    assert torch.equal(cache.keys[0, 1, :, 599], projected[1].view(8, 16)[4:6])
+    assert not cache.pairs[1:].any()
 
 
 def test_prefix_copy_is_a_prefill() -> None:
     """A lane that starts from copied keys and values goes on as the lane they came from."""
     model = random_model()
+    model.settle()
     cache = KVCache(TINY.backbone, 3, 600, torch.float32, CPU)
     prompt = text_frames([TINY.bos_id, *range(20), TINY.eos_id])
     rows = model.embed_frames(prompt.tokens, prompt.mask)
-    head, tail = torch.arange(16), torch.arange(16, 22)
-    model.backbone_rows(rows[:16], head, LaneChunk(cache, 0, 0, 16, 512))
+    head, tail = (model.rotation(torch.arange(*ends)) for ends in ((16,), (16, 22)))
+    model.backbone_rows(rows[:16], LaneChunk(cache, 0, 0, head, 512))
 
     cache.copy_in(2, cache.copy_out(0, 16))
-    straight = model.backbone_rows(rows[16:], tail, LaneChunk(cache, 0, 16, 6, 512))
-    copied = model.backbone_rows(rows[16:], tail, LaneChunk(cache, 2, 16, 6, 512))
+    straight = model.backbone_rows(rows[16:], LaneChunk(cache, 0, 16, tail, 512))
+    copied = model.backbone_rows(rows[16:], LaneChunk(cache, 2, 16, tail, 512))
 
     assert torch.equal(straight, copied)
 

@@ -13,16 +13,26 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_
 
 from gpu_worker.model.config import LLAMA_1B, LLAMA_100M, TransformerConfig
 from gpu_worker.model.layers import (
-    FeedForward,
+    Block,
+    Layer,
+    Norm,
     RmsNorm,
     SelfAttention,
-    rotary_frequencies,
-    rotary_table,
-    rotate,
 )
+from gpu_worker.model.products import Plain
+from gpu_worker.model.rotary import Turned, rotary_frequencies, rotary_table
 from tests.gpu_worker.tiny import TINY
 
 CPU = torch.device("cpu")
+
+
+def rotate(heads: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
+    """[rows, heads, size] turned as the queries of a call are."""
+    rows, count, size = heads.shape
+    config = replace(TINY.backbone, num_heads=count, num_kv_heads=1, head_dim=size)
+    turned = Turned(config, rows, heads.dtype, CPU)
+    turned.take(torch.cat([heads, torch.zeros(rows, 2, size)], dim=1).flatten(1), rotation)
+    return turned.query.view(heads.shape)
 
 
 def llama3_frequencies(config: TransformerConfig) -> torch.Tensor:
@@ -99,7 +109,7 @@ def test_norm(dtype: torch.dtype) -> None:
         ours.scale.copy_(scale)
         theirs.weight.copy_(scale)
 
-        expected, actual = theirs(rows), ours.apply_to(rows)
+        expected, actual = theirs(rows), Norm(ours)(rows)
 
     if dtype == torch.bfloat16:
         assert torch.equal(expected, actual)
@@ -107,23 +117,22 @@ def test_norm(dtype: torch.dtype) -> None:
 
 
 def test_feed_forward() -> None:
-    """SwiGLU: the gate w1 goes through silu, w3 doesn't."""
-    config = TINY.backbone
-    layer = FeedForward(config, torch.float32, CPU)
+    """SwiGLU of the normed rows, added to them: the gate w1 goes through silu, w3 doesn't."""
+    config = replace(TINY.backbone, norm_eps=0.5)
+    layer = Layer(config, torch.float32, CPU)
     layer.load_state_dict(
-        {
-            "w1.weight": torch.randn(96, 64),
-            "w3.weight": torch.randn(96, 64),
-            "w2.weight": torch.randn(64, 96),
-        }
+        {name: torch.randn(each.shape) for name, each in layer.state_dict().items()}
     )
-    rows = torch.randn(3, 64)
-    w1, w2, w3 = (layer.get_parameter(f"{name}.weight") for name in ("w1", "w2", "w3"))
+    w1, w2, w3 = (layer.get_parameter(f"mlp.{name}.weight").clone() for name in ("w1", "w2", "w3"))
+    rows, scale = torch.randn(3, 64), layer.mlp_norm.scale
+    for each in (layer.attn, layer.attn.output_proj, layer.mlp, layer.mlp.w2):
+        each.settle(Plain)
 
-    gate = rows @ w1.T
-    expected = (gate / (1 + torch.exp(-gate)) * (rows @ w3.T)) @ w2.T
+    normed = rows / (rows.square().mean(dim=1, keepdim=True) + 0.5).sqrt() * scale
+    gate = normed @ w1.T
+    expected = rows + (gate / (1 + torch.exp(-gate)) * (normed @ w3.T)) @ w2.T
 
-    torch.testing.assert_close(layer.apply_to(rows), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(Block(layer).feed(rows), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("assign", [False, True])

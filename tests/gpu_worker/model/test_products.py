@@ -20,15 +20,19 @@ def matrix(dtype: torch.dtype, outputs: int = 520, inputs: int = 600) -> torch.T
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", [1, 2, 7, 32])
 def test_a_layout_changes_only_the_rounding(dtype: torch.dtype, rows: int) -> None:
-    """Both layouts give the product of the dense matrix, to the rounding of its dtype."""
+    """Both layouts give the product of the dense matrix, added to another or not, to rounding."""
     weight, given = matrix(dtype), torch.randn(rows, 600).to(dtype)
+    sums = torch.randn(rows, 520).to(dtype)
     expected = given.double() @ weight.double().T
 
     for product in (Plain(weight), Reordered(weight)):
-        found = product(given)
-        assert found.dtype == dtype
-        tolerance = 1e-5 if dtype == torch.float32 else 0.01
-        torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+        tolerance = 1e-5 if dtype == torch.float32 else 0.02
+        for found, wanted in (
+            (product(given), expected),
+            (product.onto(given, sums), expected + sums),
+        ):
+            assert found.dtype == dtype
+            torch.testing.assert_close(found.double(), wanted, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -38,12 +42,14 @@ def test_a_row_does_not_know_its_place(dtype: torch.dtype, rows: int, make: type
     """At a fixed number of rows each has the same bits in any place and beside any others."""
     product = make(matrix(dtype))  # type: ignore[call-arg]
     given = torch.randn(rows, 600).to(dtype)
-    straight = product(given)
+    sums = torch.randn(rows, 520).to(dtype)
+    straight, added = product(given)[0], product.onto(given, sums)[0]
 
     for shift in range(rows):
-        others = torch.randn(rows, 600).to(dtype)
-        others[shift] = given[0]
-        assert torch.equal(product(others)[shift], straight[0])
+        others, other_sums = torch.randn(rows, 600).to(dtype), torch.randn(rows, 520).to(dtype)
+        others[shift], other_sums[shift] = given[0], sums[0]
+        assert torch.equal(product(others)[shift], straight)
+        assert torch.equal(product.onto(others, other_sums)[shift], added)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -91,11 +97,12 @@ def test_a_settled_model_holds_each_matrix_once(make: type[Product]) -> None:
 def test_a_filled_model_is_the_one_that_was_saved() -> None:
     """Whatever the layout, hidden states and logits are those of the dense model, to rounding."""
     dense, model = random_model(), CsmModel(TINY, allocate=False)
+    dense.settle(Plain)
     model.fill(dict(random_model().state_dict()), Reordered)
     rows = torch.randn(3, TINY.backbone.hidden_size)
     depth = torch.randn(3, TINY.depth.hidden_size)
 
-    torch.testing.assert_close(model.codebook0_head.times(rows), dense.codebook0_head.times(rows))
-    torch.testing.assert_close(model.projection.times(rows), dense.projection.times(rows))
-    for codebook in (1, 31):
-        torch.testing.assert_close(model._head(codebook, depth), dense._head(codebook, depth))
+    pairs = [(model.settled.projection, dense.settled.projection, rows)]
+    pairs += zip(model.settled.heads, dense.settled.heads, [rows, *[depth] * 31], strict=True)
+    for found, expected, given in pairs:
+        torch.testing.assert_close(found(given), expected(given))
