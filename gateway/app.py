@@ -27,6 +27,7 @@ from gateway.formats import PLAIN_FORMATS
 from gateway.hints import CarrierPush, Hints, Push
 from gateway.ids import readable_id
 from gateway.metrics import GatewayMetrics
+from gateway.openapi import document
 from gateway.results import ResultReader
 from gateway.routes import (
     OPENAI_SPEECH,
@@ -91,6 +92,7 @@ class Gateway:
         self._refusals = Refusals()
         self.formats = formats
         self._documents = Documents(settings, registry, self.facts, self._refusals, formats)
+        self.document = document(settings, formats)
         self.app = Starlette(
             routes=self._routes(settings),
             middleware=[
@@ -134,6 +136,7 @@ class Gateway:
             live=self._live,
             ready=self._ready,
             metrics=self._metrics_page,
+            described=self._described,
         )
 
     def drain(self) -> None:
@@ -172,6 +175,9 @@ class Gateway:
         if not reasons:
             return JSONResponse({"status": "ready"})
         return JSONResponse({"status": "not_ready", "reasons": reasons}, status_code=503)
+
+    async def _described(self, _: Request) -> Response:
+        return JSONResponse(self.document)
 
     async def _metrics_page(self, _: Request) -> Response:
         try:

@@ -13,6 +13,9 @@ from shared.errors import SpeechError
 
 IDEMPOTENCY_HEADER: Final = "idempotency-key"
 
+ID: Final = {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"}
+"""What an id may be, as JSON Schema says it."""
+
 _ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 

@@ -214,6 +214,7 @@ def speech_routes(
     live: Get,
     ready: Get,
     metrics: Get,
+    described: Get,
 ) -> Sequence[BaseRoute]:
     return (
         _route(SPEECH, native, "POST"),
@@ -228,6 +229,7 @@ def speech_routes(
         _route("/health/live", live),
         _route("/health/ready", ready),
         _route("/metrics", metrics),
+        _route("/openapi.json", described),
     )
 
 

@@ -76,6 +76,10 @@ def _gauges(snapshot: LoadSnapshot) -> Iterator[Metric]:
     estimate = _per_queue(
         "queue_estimated_wait_seconds", "Time until the next in line would get a lane"
     )
+    error = _per_queue(
+        "queue_estimated_wait_error_seconds", "Running mean of how far such estimates were off"
+    )
+    batch = _per_queue("queue_batch_depth", "Of the jobs that wait, those of priority batch")
     service = _per_queue("queue_service_seconds", "Running mean of a lane's time per job")
     for name, row in sorted(snapshot.queues.items()):
         depth.add_metric([name], row.depth)
@@ -83,8 +87,10 @@ def _gauges(snapshot: LoadSnapshot) -> Iterator[Metric]:
         lanes.add_metric([name], row.lanes)
         oldest.add_metric([name], row.oldest_wait_ms / 1000)
         estimate.add_metric([name], row.estimated_wait_ms / 1000)
+        error.add_metric([name], row.estimated_wait_error_ms / 1000)
+        batch.add_metric([name], row.batch_depth)
         service.add_metric([name], row.mean_service_ms / 1000)
-    yield from (depth, running, lanes, oldest, estimate, service)
+    yield from (depth, running, lanes, oldest, estimate, error, batch, service)
 
 
 def _counters(snapshot: LoadSnapshot) -> Iterator[Metric]:

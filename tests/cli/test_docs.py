@@ -139,7 +139,13 @@ def test_every_route_is_in_the_contract() -> None:
     anything = cast(Any, lambda _: None)
     endpoints = Endpoints(anything, anything, anything)
     routes = speech_routes(
-        anything, anything, endpoints, live=anything, ready=anything, metrics=anything
+        anything,
+        anything,
+        endpoints,
+        live=anything,
+        ready=anything,
+        metrics=anything,
+        described=anything,
     )
     served = {cast(Any, route).path for route in routes}
 

@@ -1,0 +1,264 @@
+"""What the routes answer, as types. The OpenAPI document is made of them, and tests hold the real
+answers to it; the answers themselves are built elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Error(Answer):
+    message: str
+    type: str
+    code: str
+    served_backend: str
+    execution_mode: str
+    execution_engine: str
+    request_id: str | None
+    retryable: bool
+    fallback_recommended: bool
+    rollback_target: str | None
+    param: str | None
+
+
+class ErrorEnvelope(Answer):
+    error: Error
+
+
+class Refusal(Answer):
+    code: str
+    reason: str
+    pending_phases: list[str]
+
+
+class RuntimeSummary(Answer):
+    requested_backend: str
+    residency: str
+    backend: str
+    execution_engine: str
+    state: str
+    loaded_at_unix_ms: int | None
+    load_latency_ms: int | None
+    tokenizer_loaded: bool
+    csm_config_loaded: bool
+    csm_model_loaded: bool
+    mimi_loaded: bool
+    accelerated_backend: str
+    gpu_model: str
+    cpu_fallback_reason: str | None
+    refusal: Refusal | None
+
+
+class QueueLoad(Answer):
+    queue_depth: int
+    in_flight_requests: int
+    capacity_lanes: int
+    estimated_wait_ms: int
+    oldest_wait_ms: int
+
+
+class WorkerRpc(QueueLoad):
+    worker_id: str
+    rpc_schema: str
+    request_fields: list[str]
+    response_metadata_fields: list[str]
+    idempotency_key: str
+    cancellation: str
+    timeout_ms_default: int
+    timeout_ms_max: int
+    metrics: list[str]
+    governance_fields: list[str]
+    business_authority: str
+
+
+class Phase(Answer):
+    code: str
+    reason: str
+    required_phase: str
+
+
+class CodecCapabilities(Answer):
+    mimi_decode: str
+    mimi_decode_engine: str
+    reference_audio_encode: str
+    reference_audio_encode_refusal: Phase
+
+
+class SafetyCapabilities(Answer):
+    watermarking: str
+    watermarking_refusal: Phase
+
+
+class Health(Answer):
+    """``voice_profiles``, ``artifact_descriptor`` and ``governance`` are what the manifests say."""
+
+    status: str
+    model: str
+    capability: str
+    served_backend: str
+    execution_mode: str
+    execution_engine: str
+    supported_endpoints: list[str]
+    supported_response_formats: list[str]
+    voice_profiles: list[dict[str, Any]]
+    artifact_digests: dict[str, str]
+    artifact_descriptor: dict[str, Any]
+    governance: dict[str, Any]
+    runtime: RuntimeSummary
+    worker: WorkerRpc
+    codec_capabilities: CodecCapabilities
+    safety_capabilities: SafetyCapabilities
+    execution_refusal: Refusal = Refusal(code="", reason="", pending_phases=[])
+
+
+class Worker(Answer):
+    """A live worker, as it says of itself; null where it says nothing."""
+
+    worker_id: str | None
+    host: str | None
+    pid: int | None
+    state: str | None
+    requested_backend: str | None
+    served_backend: str | None
+    execution_engine: str | None
+    accelerated_backend: str | None
+    gpu_model: str | None
+    gpu_model_label: str | None
+    artifact_id: str | None
+    artifact_digest: str | None
+    lanes: int | None
+    in_flight: int | None
+    memory_required_bytes: int | None
+    memory_used_bytes: int | None
+    utilization: float | None
+    load_latency_ms: int | None
+    refusal: Refusal | None
+    cpu_fallback_reason: str | None
+    image_ref: str | None
+    determinism_class: str | None
+    heartbeat_age_ms: int | None
+
+
+class Metadata(Health):
+    workers: list[Worker]
+
+
+class ModelCard(BaseModel):
+    """``psionic_*`` repeats the sections of the health document."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    object: str
+    owned_by: str
+
+
+class Models(Answer):
+    object: str
+    data: list[ModelCard]
+
+
+class ArtifactLoad(QueueLoad):
+    queue: str
+    artifact_id: str | None
+    batch_queue_depth: int
+    mean_service_ms: float
+    mean_frame_ms: float
+    budget_used: float
+    estimated_wait_error_ms: float
+    estimated_wait_bias_ms: float
+
+
+class GatewayEntry(Answer):
+    gateway_id: str
+    waiting_callers: int
+    heartbeat_age_ms: int
+
+
+class Load(QueueLoad):
+    estimated_wait_error_ms: float
+    waiting_callers: int
+    refused_recently: int
+    artifacts: list[ArtifactLoad]
+    workers: list[Worker]
+    gateways: list[GatewayEntry]
+
+
+class Hit(Answer):
+    request_id: str
+    was: str
+
+
+class CancellationReport(Answer):
+    hits: list[Hit]
+    remembered: bool
+
+
+class Terminal(Answer):
+    """Everything that is known of a generation, null where it isn't."""
+
+    model: str | None
+    artifact_id: str | None
+    governance_schema: str | None
+    license_posture: str | None
+    voice_profile_id: str | None
+    runtime_admission: str | None
+    watermarking: str | None
+    watermarking_refusal_code: str | None
+    backend: str | None
+    execution_engine: str | None
+    residency: str | None
+    accelerated_backend: str | None
+    gpu_model: str | None
+    cpu_fallback_reason: str | None
+    generated_frame_count: int
+    prompt_frame_count: int | None
+    hit_eos: bool
+    first_audio_latency_ms: int | None
+    full_generation_latency_ms: int | None
+    output_duration_ms: int
+    wav_bytes: int
+    chunk_count: int
+    codebook_frames_sha256: str | None
+    wav_pcm16_digest: str | None
+    pcm16_sha256: str | None
+    request_id: str
+    cancellation_id: str | None
+    finish_reason: str | None
+    stop_cause: str | None
+    failure_code: str | None
+    runtime_state: str | None
+    queue_wait_ms: int | None
+    seed: int | None
+    attempt: int | None
+    worker_id: str | None
+    source_prompt_profile_id: str | None
+    runtime_image_ref: str | None
+    determinism_class: str | None
+    replayed: bool
+    fallback_recommended: bool
+    rollback_target: str | None
+
+
+class Result(Answer):
+    request_id: str
+    cancellation_id: str | None
+    state: str
+    attempt: int
+    generated_frame_count: int
+    terminal: Terminal | None
+
+
+class Probe(BaseModel):
+    """``reasons`` are codes, there when the answer is no."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: str
+    reasons: list[str] = []
