@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 from typing import cast
 
 import structlog
 import uvicorn
+from uvicorn.server import HANDLED_SIGNALS
 
 from gateway.app import Gateway, create_gateway
 from gateway.protocol import BoundedHttp
@@ -42,6 +46,19 @@ class Server(uvicorn.Server):
         self._signals = 0
         self._grace: Countdown | None = None
         self._last_words: Countdown | None = None
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Main thread only. As uvicorn's, but a signal after the end is ignored and does not kill:
+        a process that drained exits with 0 however often it was told to.
+        """
+        for signum in HANDLED_SIGNALS:
+            signal.signal(signum, self.handle_exit)
+        try:
+            yield
+        finally:
+            for signum in HANDLED_SIGNALS:
+                signal.signal(signum, signal.SIG_IGN)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called as a signal handler, so it only leaves notes for ``on_tick``."""

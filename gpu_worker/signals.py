@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import signal
 from types import FrameType
+from typing import Final
+
+TAKEN: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
@@ -14,8 +18,17 @@ class StopSignals:
 
     def install(self) -> None:
         """Take both signals over. Main thread only."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in TAKEN:
             signal.signal(number, self._note)
+        atexit.register(_ignore)
 
     def _note(self, _number: int, _frame: FrameType | None) -> None:
         self.count += 1
+
+
+def _ignore() -> None:
+    """An ending interpreter gives the signals back to the system, which would kill it: a process
+    that drained has to exit with 0 however often it was told to.
+    """
+    for number in TAKEN:
+        signal.signal(number, signal.SIG_IGN)

@@ -87,6 +87,8 @@ def main() -> int:
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, lambda *_: stop.set())
         run(settings, stop)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, signal.SIG_IGN)  # told again as it ends, it still exits with 0
     except SettingsError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2

@@ -98,12 +98,16 @@ def heartbeats(client: redis.Redis, namespace: str) -> dict[str, dict[str, Any]]
     return {str(said["worker_id"]): said for said in workers}
 
 
-async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
+async def until(
+    condition: Callable[[], Any],
+    timeout_s: float = 10.0,
+    why: Callable[[], str] = lambda: "what was waited for never came",
+) -> None:
     """Wait for what another process or thread will make true; fail when it doesn't."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
-            pytest.fail("what was waited for never came")
+            pytest.fail(why())
         await asyncio.sleep(0.005)
 
 

@@ -7,7 +7,8 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,8 @@ import pytest
 import redis
 
 from benchmarks.books import Books
+from cli.artifacts import chosen_or_demo
+from tests.chaos.site import SHORT_LIVED, Site
 from tests.conftest import until
 from tests.e2e.stacks import CommandLine, Up, demo_cache
 
@@ -157,3 +160,25 @@ async def chaos(up: Up) -> Any:
     yield chaos
     await chaos.http.aclose()
     chaos.redis.close()
+
+
+OpenSite = Callable[..., AbstractAsyncContextManager[Site]]
+
+
+@pytest.fixture
+def open_site(tmp_path: Path, demo_cache: Path) -> OpenSite:
+    """Opens an empty site: Redis alone. When it closes without an error its books must settle."""
+    environment = {**os.environ, "PSIONIC_CSM_CACHE": str(demo_cache), "PSIONIC_CSM_ARTIFACTS": ""}
+    artifact = chosen_or_demo(None, lambda _: None, environment)
+
+    @asynccontextmanager
+    async def opened(*redis_options: str, **settings: str) -> AsyncIterator[Site]:
+        site = Site(tmp_path, artifact, {**SHORT_LIVED, **settings})
+        site.open(*redis_options)
+        try:
+            yield site
+            await site.settled()
+        finally:
+            await site.close()
+
+    return opened

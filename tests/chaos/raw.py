@@ -1,0 +1,51 @@
+"""Connections below HTTP: clients that read badly, and clients that talk rubbish."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import Any
+from urllib.parse import urlsplit
+
+
+class RawClient:
+    """One TCP connection with as small a receive buffer as the system allows."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        self._socket.setblocking(False)
+
+    async def connect(self, url: str) -> None:
+        where = urlsplit(url)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(self._socket, (where.hostname, where.port))
+
+    async def send(self, data: bytes) -> bool:
+        """Whether the other side still took it."""
+        try:
+            await asyncio.get_running_loop().sock_sendall(self._socket, data)
+        except (ConnectionError, BrokenPipeError):
+            return False
+        return True
+
+    async def read(self, most: int) -> bytes:
+        """What is there, at most so much; nothing when the other side has closed."""
+        try:
+            return await asyncio.get_running_loop().sock_recv(self._socket, most)
+        except ConnectionError:
+            return b""
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def speech_request(body: dict[str, Any]) -> bytes:
+    """The bytes of a whole request for speech."""
+    data = json.dumps(body).encode()
+    head = (
+        "POST /psionic/csm/speech HTTP/1.1\r\nhost: here\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
+    )
+    return head.encode() + data
