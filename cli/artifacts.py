@@ -88,17 +88,14 @@ def build_here(directory: Path) -> Artifact:
     try:
         artifact = build_demo(directory)
         _stamp(directory).write_text(recipe_digest(), encoding="ascii")
-    except FileExistsError as error:
-        raise CommandFailed(
-            NOT_STARTED,
-            f"can't build the demo artifact: {error}",
-            hint=f"if it is only a damaged one: rm -r {shlex.quote(str(directory))}",
-        ) from error
     except OSError as error:
+        is_in_the_way = isinstance(error, FileExistsError) and error.errno is None
         raise CommandFailed(
             NOT_STARTED,
             f"can't build the demo artifact: {error}",
-            hint="PSIONIC_CSM_CACHE names another place for it",
+            hint=f"if it is only a damaged one: rm -r {shlex.quote(str(directory))}"
+            if is_in_the_way
+            else "PSIONIC_CSM_CACHE names another place for it",
         ) from error
     return artifact
 

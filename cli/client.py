@@ -217,16 +217,14 @@ def _event(line: str) -> dict[str, Any]:
 
 
 def _checked(url: str) -> str:
-    parts = urlsplit(url if "://" in url else f"http://{url}")
     try:
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
+        if is_http and parts.port != 0 and not re.search(r"\s", url):
+            return parts.geturl().rstrip("/")
     except ValueError:
-        valid = False
-    if not valid:
-        raise CommandFailed(
-            USAGE, f"not a gateway's URL: {url}", hint="such as http://127.0.0.1:8081"
-        )
-    return parts.geturl().rstrip("/")
+        pass
+    raise CommandFailed(USAGE, f"not a gateway's URL: {url}", hint="such as http://127.0.0.1:8081")
 
 
 def _checked_key(key: str) -> str:

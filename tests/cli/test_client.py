@@ -143,7 +143,18 @@ def test_a_refused_stream_is_a_refusal() -> None:
     assert caught.value.code == "no_ready_worker"
 
 
-@pytest.mark.parametrize("url", ["", "ftp://host", "http://", "http://host:99999", "http://host:x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "ftp://host",
+        "http://",
+        "http://host:99999",
+        "http://host:x",
+        "http://[::1",
+        "http://a b",
+    ],
+)
 def test_a_malformed_address_is_wrong_usage(url: str) -> None:
     """An address that can't be one is refused before anything is sent."""
     with pytest.raises(CommandFailed) as caught:
