@@ -126,6 +126,7 @@ class Gateway:
                 self._registry.default,
                 lenient=is_lenient,
                 at_once=self.at_once,
+                door=self.speech.door,
             )
             for is_lenient in (False, True)
         )

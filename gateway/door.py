@@ -1,8 +1,9 @@
-"""The door of one gateway process: a few are admitted at once, a crowd queues before them.
+"""The door of one gateway process: a few are let in at once, a crowd queues before them.
 
-Were the crowd to queue for a connection to Redis, an overloaded gateway would be taken for an
-absent Redis. And when Redis is found to be away, everybody at the door hears so at once instead of
-each in turn after a time limit of their own.
+Were all of a crowd checked together, nothing else would be answered meanwhile. Were it to queue for
+a connection to Redis, an overloaded gateway would be taken for an absent Redis. And when Redis is
+found to be away, everybody at the door hears so at once instead of each in turn after a time limit
+of their own.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Final
 from scheduler.connections import RETRY_AFTER_S
 from shared.errors import SpeechError
 
-AT_ONCE: Final = 32
-"""Half of the connections to Redis."""
+AT_ONCE: Final = 8
+"""Enough to keep this process and Redis busy, and few enough for what is not about speech to be
+answered in between."""
 WAIT_S: Final = 1.5
 
 
@@ -31,7 +33,7 @@ class Door:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """One's turn to be admitted.
+        """One's turn to be checked or admitted.
 
         Raises SpeechError: ``too_many_waiting`` when it doesn't come, ``queue_unavailable`` when
         somebody before found Redis away.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from gateway.access import ROUTE, SPAN, entry_of
 from gateway.bodies import read_json
 from gateway.delivery import Delivery
 from gateway.documents import Documents
+from gateway.door import Door
 from gateway.envelope import error_response, id_headers
 from gateway.facts import Facts
 from gateway.ids import RequestIds, check_id, is_id
@@ -53,6 +55,7 @@ class SpeechEndpoint:
         *,
         lenient: bool,
         at_once: AtOnce,
+        door: Door,
     ) -> None:
         self._validator = validator
         self._delivery = delivery
@@ -60,6 +63,7 @@ class SpeechEndpoint:
         self._default = default
         self._lenient = lenient
         self._at_once = at_once
+        self._door = door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -69,14 +73,17 @@ class SpeechEndpoint:
             entry_of(scope)["code"] = "client_gone"
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        arrived_ms, entry = monotonic_ms(), entry_of(scope)
+        entry = entry_of(scope)
         headers = Headers(scope=scope)
         ids = RequestIds(headers)
         try:
             self._at_once.check()
             values = await read_json(headers, receive)
+            arrived_ms = monotonic_ms()
             ids.read(values)
-            call = self._check(values, ids.fallback)
+            async with self._door.turn():
+                call = self._check(values, ids.fallback)
+                await asyncio.sleep(0)  # let others have their turn with this process
         except SpeechError as error:
             entry.update(code=error.code, request_id=ids.readable)
             response = await self._refusal(error, ids.readable)

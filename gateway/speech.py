@@ -200,8 +200,9 @@ class Speech:
         self._metrics = metrics
         self._inside: dict[Take, asyncio.Task[Any]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self._door = Door()
+        self.door = Door()
         self.draining = False
+        self._is_cut_off = False
 
     @asynccontextmanager
     async def take(
@@ -211,13 +212,15 @@ class Speech:
 
         Raises SpeechError for every refusal at the door.
         """
-        countdown = Countdown(call.timeout_ms + GRACE_MS)
-        caller = await self._enter(call, principal)
+        countdown = Countdown(call.timeout_ms + GRACE_MS - (monotonic_ms() - arrived_ms))
+        caller = await self._enter(call, principal, countdown)
         take = Take(call, caller, countdown, arrived_ms, self._metrics)
         task = asyncio.current_task()
         assert task is not None
         self._inside[take] = task
         try:
+            if self._is_cut_off:
+                raise _refusal("draining")
             yield take
         finally:
             del self._inside[take]
@@ -228,6 +231,7 @@ class Speech:
 
     def cut_off(self) -> None:
         """End what is still inside: each caller is told ``draining`` in the way that is left."""
+        self._is_cut_off = True
         for take, task in self._inside.items():
             if not take.cut:
                 take.cut = True
@@ -236,7 +240,7 @@ class Speech:
     async def close(self) -> None:
         await asyncio.gather(*self._leaving, return_exceptions=True)
 
-    async def _enter(self, call: SpeechCall, principal: str) -> Caller:
+    async def _enter(self, call: SpeechCall, principal: str, countdown: Countdown) -> Caller:
         if self.draining:
             raise _refusal("draining")
         snapshot = await self._facts.snapshot()
@@ -244,26 +248,33 @@ class Speech:
             raise SpeechError(
                 "queue_memory_low", "the queue is near its memory limit", retry_after_s=2.0
             )
-        queue = call.artifact.queue_name(self._namespace)
-        request = AdmitRequest(
-            principal,
-            queue,
-            call.fingerprint,
-            call.timeout_ms,
-            call.job,
-            lasting_facts(call),
-            call.priority,
-        )
         try:
-            async with self._door.turn():
-                caller = await self._listeners.join(request)
+            async with self.door.turn():
+                caller = await self._listeners.join(self._request(call, principal, countdown))
         except SpeechError as error:
             if error.code == "no_ready_worker":
                 raise await self._why_no_worker(call.artifact) from error
             raise
         if caller.admitted.kind == "admitted":
-            self._hints.give(queue, caller.job_id)
+            self._hints.give(call.artifact.queue_name(self._namespace), caller.job_id)
         return caller
+
+    def _request(self, call: SpeechCall, principal: str, countdown: Countdown) -> AdmitRequest:
+        """What is asked of the queue, with the time that is left after the wait at the door."""
+        timeout_ms = int(countdown.remaining_ms) - GRACE_MS
+        if timeout_ms <= 0:
+            raise SpeechError(
+                "too_many_waiting", "the timeout passed at this gateway's door", retry_after_s=1.0
+            )
+        return AdmitRequest(
+            principal,
+            call.artifact.queue_name(self._namespace),
+            call.fingerprint,
+            timeout_ms,
+            call.job,
+            lasting_facts(call),
+            call.priority,
+        )
 
     async def _why_no_worker(self, artifact: Artifact) -> SpeechError:
         workers = await self._facts.workers_of(artifact)

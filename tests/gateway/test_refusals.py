@@ -354,7 +354,7 @@ async def test_a_crowd_at_the_door_is_an_overload_and_no_outage(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever isn't admitted in time because of all the others hears that, with a retry."""
-    monkeypatch.setattr(world.gateway.speech, "_door", Door(2, 0.05))
+    monkeypatch.setattr(world.gateway.speech, "door", Door(2, 0.05))
     entered, leave = asyncio.Semaphore(0), asyncio.Event()
     join = world.gateway.listeners.join
 
