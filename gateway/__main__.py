@@ -68,6 +68,8 @@ class Server(uvicorn.Server):
             self.force_exit = self.started
         elif self._signals == 1:
             self._gateway.drain()
+            for connection in list(self.server_state.connections):
+                cast(BoundedHttp, connection).take_no_more()
             self._grace = Countdown(self._drain_grace_ms)
         else:
             self._grace = Countdown(0)
@@ -103,7 +105,7 @@ def serve(settings: GatewaySettings) -> None:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http=_protocol(settings),
+        http=_protocol(settings, gateway),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -123,9 +125,13 @@ def serve(settings: GatewaySettings) -> None:
     log.info("gateway_stopped")
 
 
-def _protocol(settings: GatewaySettings) -> type[asyncio.Protocol]:
+def _protocol(settings: GatewaySettings, gateway: Gateway) -> type[asyncio.Protocol]:
     """What uvicorn makes a connection with, of which it only asks to be called like a class."""
-    bounded = partial(BoundedHttp, send_stall_s=settings.send_stall_ms / 1000)
+    bounded = partial(
+        BoundedHttp,
+        send_stall_s=settings.send_stall_ms / 1000,
+        is_draining=lambda: gateway.speech.draining,
+    )
     return cast(type[asyncio.Protocol], bounded)
 
 

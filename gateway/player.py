@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 from starlette.types import Send
@@ -86,7 +86,7 @@ class Player:
                 await self._send(heard)
             self._end = heard
             self.outcome = self._intake.judge(heard, replayed=self._take.replayed)
-            await self.line.write(self._framing.tail())
+            await self.line.write(await self._made(self._framing.tail))
         except SpeechError as failure:
             await self._tell(failure)
             return failure
@@ -96,9 +96,17 @@ class Player:
     async def _send(self, frame: FrameRecord) -> None:
         self._intake.take(frame.pcm)
         final = frame.index + 1 == self._take.call.job.max_frames
-        await self.line.write(self._framing.audio(Chunk(frame, final)))
+        chunk = Chunk(frame, final)
+        await self.line.write(await self._made(lambda: self._framing.audio(chunk)))
         with self._take.unless_cut():
             await asyncio.sleep(0)  # a replay's frames are all there: let others have their turn
+
+    async def _made(self, make: Callable[[], bytes]) -> bytes:
+        """Audio on its way out; what has to be compressed is so beside the event loop."""
+        if not self._take.call.transport.is_encoded:
+            return make()
+        with self._take.unless_cut():
+            return await asyncio.to_thread(make)
 
     async def _tell(self, failure: SpeechError) -> None:
         error = error_body(

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
@@ -42,8 +43,15 @@ class BoundedHttp(HttpToolsProtocol):
 
     parser: Any
 
-    def __init__(self, *args: Any, send_stall_s: float = SEND_STALL_S, **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        send_stall_s: float = SEND_STALL_S,
+        is_draining: Callable[[], bool] = lambda: False,
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
+        self._is_draining = is_draining
         self.parser = PlainParser(self)
         self.is_deaf = False
         self._head_timer: asyncio.TimerHandle | None = None
@@ -89,6 +97,8 @@ class BoundedHttp(HttpToolsProtocol):
             raise ValueError("too many header fields")  # the parser's caller answers with a 400
         self._stop_stall_timer()
         super().on_headers_complete()
+        if self._is_draining():
+            self.take_no_more()
 
     def on_body(self, body: bytes) -> None:
         if not self.is_deaf:
@@ -97,6 +107,11 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if not self.is_deaf and not self.parser.should_upgrade():
             super().on_message_complete()
+
+    def take_no_more(self) -> None:
+        """Say with the answer that is under way that it is this connection's last."""
+        if self._answering:
+            self.cycle.keep_alive = False
 
     def pause_writing(self) -> None:
         super().pause_writing()

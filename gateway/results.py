@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from gateway.envelope import id_headers
 from gateway.formats import CONTENT_TYPES, WAV
@@ -13,8 +14,8 @@ from gateway.outcome import Intake, failure_of
 from gateway.terminals import terminal_keys
 from scheduler.results import JobRecord, Results
 from shared.errors import SpeechError
-from shared.messages import LENGTH, STOP, FrameRecord
-from shared.wav import wav_file
+from shared.messages import LENGTH, STOP
+from shared.wav import FRAME_BYTES, HEADER_BYTES, wav_header
 
 
 class ResultReader:
@@ -41,21 +42,29 @@ class ResultReader:
         record = await self._find(principal, request_id)
         if record.end is None or record.end.finish_reason not in (STOP, LENGTH):
             raise SpeechError("result_not_found", "this request has no finished audio")
-        heard = await self._results.events(record.job_id)
-        frames = [event.pcm for event in heard if isinstance(event, FrameRecord)]
-        if not frames:
-            raise SpeechError("result_not_found", "the audio is no longer kept")
         intake = Intake()
-        for pcm in frames:
-            intake.take(pcm)
+        async for frame in self._results.frames(record.job_id):
+            intake.take(frame.pcm)
+        if intake.frames == 0:
+            raise SpeechError("result_not_found", "the audio is no longer kept")
         outcome = intake.judge(record.end, replayed=True)
+        size = intake.frames * FRAME_BYTES
         headers = {
             **id_headers(record.request_id),
             **result_headers(
                 outcome, seed=record.facts.get("seed"), result_ttl_ms=self._result_ttl_ms
             ),
+            "content-length": str(HEADER_BYTES + size),
         }
-        return Response(wav_file(frames), headers=headers, media_type=CONTENT_TYPES[WAV])
+        return StreamingResponse(
+            self._file(record.job_id, size), headers=headers, media_type=CONTENT_TYPES[WAV]
+        )
+
+    async def _file(self, job_id: str, size: int) -> AsyncIterator[bytes]:
+        """The WAV file, read a second time as its client takes it."""
+        yield wav_header(size)
+        async for frame in self._results.frames(job_id):
+            yield frame.pcm
 
     async def _find(self, principal: str, request_id: str) -> JobRecord:
         record = await self._results.find(principal, request_id)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from scheduler import events
 from scheduler.connections import refusing_when_away
 from shared.keys import Keys
-from shared.messages import End, Event
+from shared.messages import End, Event, FrameRecord
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
+
+READ_AT_ONCE: Final = 32
+"""Frames in one reply, of 4 KiB each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,22 @@ class Results:
             end=_end(job) if job[b"state"] == b"ended" else None,
             facts=json.loads(job[b"facts"]),
         )
+
+    async def frames(self, job_id: str) -> AsyncIterator[FrameRecord]:
+        """The frames of a job, in order, read a few at a time; none once they are not kept."""
+        start = "-"
+        while True:
+            with refusing_when_away():
+                entries: Any = await self._redis.xrange(
+                    self._keys.events(job_id), min=start, count=READ_AT_ONCE
+                )
+            for _, fields in entries:
+                event = events.parse(fields)
+                if isinstance(event, FrameRecord):
+                    yield event
+            if len(entries) < READ_AT_ONCE:
+                return
+            start = f"({entries[-1][0].decode()}"
 
     async def events(self, job_id: str) -> list[Event]:
         """All that happened to a job, in order; empty once its audio is no longer kept."""

@@ -20,7 +20,9 @@ import pytest
 
 from scheduler.carrier import Carrier
 from scheduler.queue import Claim
+from scheduler.reaper import Reaper
 from shared.governance.artifacts import Artifact
+from shared.keys import Keys
 from shared.wav import wav_file
 from tests.conftest import RedisServer
 from tests.gateway.artifacts import write_artifact
@@ -33,7 +35,7 @@ HELLO = {"input": "Hello.", "request_id": "r1"}
 class Process:
     """A gateway process and a worker that the test directs."""
 
-    def __init__(self, server: RedisServer, artifact: Artifact) -> None:
+    def __init__(self, server: RedisServer, artifact: Artifact, **variables: str) -> None:
         self.server = server
         environment = {
             **os.environ,
@@ -41,6 +43,7 @@ class Process:
             "PSIONIC_CSM_NAMESPACE": "t",
             "PSIONIC_CSM_PORT": "0",
             "PSIONIC_CSM_ARTIFACTS": str(artifact.directory),
+            **variables,
         }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "gateway"], env=environment, stdout=subprocess.PIPE, text=True
@@ -77,6 +80,14 @@ class Process:
         claim = self.worker.queue.claim(uuid4().hex, hint=hint)
         assert isinstance(claim, Claim)
         return claim
+
+    def listeners(self, claim: Claim) -> list[bytes]:
+        """Who listens to a job."""
+        members: Any = self._redis.zrange(Keys("t").listeners(claim.job_id), 0, -1)
+        return list(members)
+
+    def reap(self) -> None:
+        Reaper(self._redis, gateway_settings().queue).reap()
 
     def post(self, body: Any, **more: Any) -> httpx.Response:
         return self.http.post(SPEECH, json=body, **more)
@@ -209,9 +220,31 @@ def test_a_drain_serves_those_inside(process: Process, threads: ThreadPoolExecut
     process.worker.end(claim, 1)
 
     assert (turned_away.status_code, turned_away.json()["error"]["code"]) == (503, "draining")
+    assert turned_away.headers["connection"] == "close"
     assert reasons == ["draining"]
-    assert inside.result(10).status_code == 200
+    answer = inside.result(10)
+    assert (answer.status_code, answer.headers["connection"]) == (200, "close")
     assert process.exit_status() == 0
+
+
+def test_the_grace_has_an_end(
+    redis_server: RedisServer, tmp_path: Path, threads: ThreadPoolExecutor
+) -> None:
+    """Whoever is left when it is over is told, the lanes are freed, and the process exits 0."""
+    process = Process(
+        redis_server, write_artifact(tmp_path / "artifact"), PSIONIC_CSM_DRAIN_GRACE_MS="300"
+    )
+    lines = {"stream": True, "stream_format": "jsonl_base64"}
+    stream = threads.submit(process.post, {**HELLO, **lines})
+    claim = process.claim()
+    process.worker.post(claim, 0)
+    process.signal(signal.SIGTERM)
+
+    last = json.loads(stream.result(10).content.splitlines()[-1])
+    assert (last["event"], last["error"]["code"]) == ("error", "draining")
+    assert process.exit_status(10) == 0
+    assert process.worker.verdict(claim) == "cancelled"
+    process.close()
 
 
 def test_an_idle_gateway_stops_at_once(process: Process) -> None:
@@ -239,6 +272,39 @@ def test_a_second_signal_ends_the_grace(process: Process, threads: ThreadPoolExe
     assert (told.status_code, told.json()["error"]["code"]) == (503, "draining")
     assert (last["event"], last["error"]["code"]) == ("error", "draining")
     assert process.exit_status(5) == 0
+
+
+def test_a_killed_gateway_costs_the_others_callers_nothing(
+    redis_server: RedisServer, tmp_path: Path, threads: ThreadPoolExecutor
+) -> None:
+    """A job that another gateway also listens to goes on; one that only it listened to ends."""
+    artifact = write_artifact(tmp_path / "artifact")
+    short = {"PSIONIC_CSM_LISTENER_TTL_MS": "1000", "PSIONIC_CSM_LISTENER_RENEW_MS": "200"}
+    dying, living = (Process(redis_server, artifact, **short) for _ in range(2))
+    shared = threads.submit(dying.post, HELLO)
+    claim = dying.claim()
+    attached = threads.submit(living.post, HELLO)
+    alone = threads.submit(dying.post, {"input": "Hello.", "request_id": "r2"})
+    lonely = dying.claim()
+    until(lambda: len(living.listeners(claim)) == 2)
+
+    dying.signal(signal.SIGKILL)
+
+    for lost in (shared, alone):
+        with pytest.raises(httpx.TransportError):
+            lost.result(10)
+
+    def freed() -> bool:
+        living.reap()
+        living.worker.queue.renew([(each.job_id, each.execution) for each in (claim, lonely)])
+        return living.worker.verdict(lonely) == "cancelled"
+
+    until(freed)
+    assert living.worker.post(claim, 0) == ["ok"]
+    living.worker.end(claim, 1)
+    assert attached.result(10).content == wav_file(pcm(0))
+    dying.close()
+    living.close()
 
 
 def test_redis_may_come_and_go(process: Process, threads: ThreadPoolExecutor) -> None:

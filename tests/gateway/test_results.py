@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from scheduler.results import READ_AT_ONCE
 from shared.digests import sha256_hex
 from shared.wav import wav_file
 from tests.gateway.test_streams import events
@@ -69,6 +70,18 @@ async def test_a_result_says_all_that_the_stream_said(world: World) -> None:
     assert read == {
         key: value for key, value in streamed.items() if key not in {"event", "chunk_transport"}
     }
+
+
+async def test_long_audio_is_read_as_it_is_taken(world: World) -> None:
+    """However many reads it takes, the file is the one that the first caller got."""
+    call = world.post(HELLO)
+    await world.worker.speak(2 * READ_AT_ONCE + 1)
+    first = await call.answer()
+
+    audio = await world.get(f"{SPEECH}/r1/audio")
+
+    assert audio.body == first.body
+    assert audio.headers["content-length"] == str(len(first.body))
 
 
 async def test_reading_a_result_is_not_listening(world: World) -> None:
