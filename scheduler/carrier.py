@@ -18,7 +18,7 @@ import structlog
 from redis.exceptions import ResponseError
 from rq import Queue, SimpleWorker
 from rq.exceptions import DequeueTimeout, InvalidJobOperation
-from rq.executions import Execution
+from rq.executions import Execution, ExecutionRegistry
 from rq.intermediate_queue import IntermediateQueue
 from rq.job import Job
 from rq.worker import WorkerStatus
@@ -35,6 +35,9 @@ FUNCTION: Final = "psionic_csm.speak"
 YEARS_S: Final = 10 * 365 * 86_400
 MAX_RECORD_BYTES: Final = 1024
 """Ours are some 60 bytes; what is larger isn't read."""
+
+MAX_SHOWN: Final = 1024
+"""Twice the most lanes that a worker can have."""
 
 LIVE: Final = (b"waiting", b"running")
 
@@ -66,6 +69,7 @@ class Carrier:
         self._queue = Queue(queue, connection=redis, serializer=MsgpackSerializer)
         self._intermediate = IntermediateQueue(self._queue.key, redis)
         self._worker: SimpleWorker | None = None
+        self._shown: dict[str, Execution] = {}  # as started, by this worker and no more than it may
 
     @property
     def list_key(self) -> str:
@@ -74,7 +78,9 @@ class Carrier:
 
     def push(self, job_id: str, *, at_front: bool = False) -> None:
         """Enqueue an id. Doing it twice is harmless: the claim decides."""
-        self._queue.enqueue_job(self._record(job_id), at_front=at_front)
+        with self._redis.pipeline() as pipe:
+            self._queue.enqueue_job(self._record(job_id), pipeline=pipe, at_front=at_front)
+            pipe.execute()
 
     def pull(self, timeout_s: float | None) -> str | None:
         """The next id, or None. ``timeout_s`` None returns at once, else it blocks that long.
@@ -112,24 +118,31 @@ class Carrier:
         assert self._worker is not None, "birth() comes first"
         record = self._record(job_id)
         with self._redis.pipeline() as pipe:
-            Execution.create(record, YEARS_S, pipe, worker_name=self._worker.name)
+            execution = Execution.create(record, YEARS_S, pipe, worker_name=self._worker.name)
             record.save(pipeline=pipe)
             record.prepare_for_execution(self._worker.name, pipeline=pipe)
             self._worker.set_state(WorkerStatus.BUSY, pipeline=pipe)
             if hint is not None:
                 pipe.lrem(self._intermediate.key, 1, hint)
             pipe.execute()
+        self._remember(job_id, execution)
         if hint not in (None, job_id):
             self.drop(hint)
 
     def forget(self, job_ids: list[str]) -> None:
         """Remove all that RQ holds of ended jobs."""
-        for job_id in job_ids:
-            with suppress(InvalidJobOperation, ValueError):  # RQ has no record, or can't have one
+        if not job_ids:
+            return
+        own = [job_id for job_id in job_ids if self._forget_execution(job_id)]
+        for job_id in set(job_ids).difference(own):
+            # RQ has no record, or can't have one
+            with suppress(InvalidJobOperation, ValueError):
                 self._record(job_id).delete(remove_from_queue=True)
             self._intermediate_remove(job_id, count=0)
-        if job_ids:
-            self._redis.zrem(self._keys.ended(self._name), *job_ids)
+        with self._redis.pipeline() as pipe:
+            pipe.delete(*map(Job.key_for, job_ids))
+            pipe.zrem(self._keys.ended(self._name), *job_ids)
+            pipe.execute()
 
     def forget_dead_workers(self) -> None:
         """Drop RQ's registrations of workers whose heartbeat has lapsed."""
@@ -162,6 +175,27 @@ class Carrier:
         if self._worker is not None:
             self._worker.register_death()
             self._redis.delete(self._worker.key)
+
+    def _remember(self, job_id: str, execution: Execution) -> None:
+        """What was shown is known when it is forgotten. Of jobs that were lost it never is."""
+        self._shown[job_id] = execution
+        if len(self._shown) > MAX_SHOWN:
+            del self._shown[next(iter(self._shown))]
+
+    def _forget_execution(self, job_id: str) -> bool:
+        """All but the record of a job that this worker alone showed, in one round trip where RQ's
+        own way takes a dozen. False for any other job.
+        """
+        execution = self._shown.pop(job_id, None)
+        if execution is None:
+            return False
+        with self._redis.pipeline() as pipe:
+            execution.delete(job=self._record(job_id), pipeline=pipe)
+            self._queue.remove(job_id, pipeline=pipe)
+            pipe.lrem(self._intermediate.key, 0, job_id)
+            pipe.zcard(ExecutionRegistry(job_id, self._redis).key)
+            *_, others = pipe.execute()
+        return not others
 
     def _record(self, job_id: str) -> Job:
         return Job.create(

@@ -12,7 +12,7 @@ import pytest
 from rq import Queue
 from rq.registry import StartedJobRegistry
 
-from scheduler.carrier import MsgpackSerializer
+from scheduler.carrier import Carrier, MsgpackSerializer
 from tests.conftest import until
 from tests.scheduler.conftest import QUEUE, Deployment
 
@@ -139,6 +139,40 @@ async def test_forgetting_takes_every_trace_of_several_deaths(deployment: Deploy
 
     assert deployment.redis.llen(f"rq:queue:{QUEUE}:intermediate") == 0
     assert not deployment.redis.exists("rq:job:t-1")
+
+
+async def test_who_showed_a_job_forgets_it_whole(deployment: Deployment) -> None:
+    """All that this worker showed of a job goes from RQ, and nothing of another job."""
+    carrier = deployment.carrier
+    carrier.birth("w1")
+    for job_id in ("t-1", "t-2"):
+        carrier.push(job_id)
+        carrier.started(job_id, carrier.pull(None))
+    carrier.push("t-1")  # a second hint
+
+    carrier.forget(["t-1"])
+
+    left = [key.decode() for key in deployment.redis.scan_iter("rq:*t-1*")]
+    assert left == []
+    assert deployment.redis.lrange(carrier.list_key, 0, -1) == []
+    registry = StartedJobRegistry(QUEUE, connection=deployment.redis, serializer=MsgpackSerializer)
+    assert registry.get_job_ids(cleanup=False) == ["t-2"]
+    assert deployment.redis.scard("rq:worker:w1:executions") == 1
+
+
+async def test_what_a_dead_worker_showed_is_forgotten_with_the_job(deployment: Deployment) -> None:
+    """The worker of the second attempt takes the first one's row out of RQ's registry too."""
+    lost = Carrier(deployment.redis, deployment.settings.namespace, QUEUE)
+    for name, carrier in (("w1", lost), ("w2", deployment.carrier)):
+        carrier.birth(name)
+        carrier.push("t-1")
+        carrier.started("t-1", carrier.pull(None))
+
+    deployment.carrier.forget(["t-1"])
+
+    registry = StartedJobRegistry(QUEUE, connection=deployment.redis, serializer=MsgpackSerializer)
+    assert registry.get_job_ids(cleanup=False) == []
+    assert list(deployment.redis.scan_iter("rq:*t-1*")) == []
 
 
 async def test_workers_show_in_rq(deployment: Deployment) -> None:
