@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
+from redis.exceptions import ResponseError
 
 from scheduler.carrier import Carrier
 from scheduler.scripts import Scripts
@@ -24,7 +25,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ReapReport:
-    """What one pass over one queue did. ``held``: leases and listeners may not lapse now."""
+    """What one pass over one queue did. ``held``: leases and listeners may not lapse now.
+    ``mended``: keys that held something else than they may."""
 
     queue: str
     held: bool
@@ -34,6 +36,7 @@ class ReapReport:
     abandoned: int
     pushed: int
     swept: int
+    mended: int = 0
 
     @property
     def eventful(self) -> bool:
@@ -59,8 +62,18 @@ class Reaper:
     def reap(self) -> list[ReapReport]:
         """One pass: lapsed leases, overdue and abandoned jobs, lost hints, RQ's leftovers."""
         self._passes += 1
-        names: Any = self._redis.smembers(self._keys.queues)
-        return [self._reap(name.decode()) for name in sorted(names)]
+        return [self._reap(name) for name in self._queues()]
+
+    def _queues(self) -> list[str]:
+        try:
+            names: Any = self._redis.smembers(self._keys.queues)
+        except ResponseError as error:
+            if "WRONGTYPE" not in str(error):
+                raise
+            log.error("keys_mended", key=self._keys.queues)
+            self._redis.unlink(self._keys.queues)  # heartbeats and admissions name them again
+            return []
+        return sorted(name.decode() for name in names)
 
     def _reap(self, queue: str) -> ReapReport:
         carrier = self._carriers.get(queue)
@@ -80,12 +93,14 @@ class Reaper:
             self._gap_ms,
             keys=(carrier.list_key,),
         )
-        held, returned, lost, expired, abandoned = (int(value) for value in reply[:5])
-        count, *job_ids = (part.decode() for part in reply[5:])
+        held, returned, lost, expired, abandoned, mended = (int(value) for value in reply[:6])
+        count, *job_ids = (part.decode() for part in reply[6:])
         missing, leftovers = job_ids[: int(count)], job_ids[int(count) :]
         for job_id in missing:
             carrier.push(job_id)
         carrier.forget(leftovers)
+        if mended:
+            log.error("keys_mended", queue=queue, count=mended)
         if self._passes % FORGET_EVERY == 1:
             carrier.forget_dead_workers()
         report = ReapReport(
@@ -97,6 +112,7 @@ class Reaper:
             abandoned,
             len(missing),
             len(leftovers),
+            mended,
         )
         if report.eventful:
             log.info(

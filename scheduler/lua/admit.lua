@@ -17,6 +17,7 @@ local jk = key('job', id)
 
 local function listen(job)
   redis.call('ZADD', key('listeners', job), now + listener_ttl, listener)
+  redis.call('PEXPIRE', key('listeners', job), timeout + LIVE_MS)
 end
 
 -- A job that somebody waits for now is no batch work any more.
@@ -40,6 +41,8 @@ local function attach(bound)
     listen(bound)
     if now + timeout > tonumber(other.deadline_ms) then
       redis.call('HSET', key('job', bound), 'deadline_ms', now + timeout)
+      redis.call('PEXPIRE', key('job', bound), timeout + LIVE_MS)
+      redis.call('PEXPIRE', key('request', principal, request), timeout + LIVE_MS)
     end
     lift(bound)
     wake(bound)
@@ -57,6 +60,7 @@ end
 -- The turn keeps its ended jobs for a while, so that a cancel can say what it came too late for.
 local function join_turn()
   local members = key('turn', principal, turn)
+  if not holds(members, 'set') then redis.call('UNLINK', members) end
   if redis.call('SCARD', members) >= MAX_TURN then
     for _, member in ipairs(redis.call('SMEMBERS', members)) do
       local state = redis.call('HGET', key('job', member), 'state')
@@ -64,7 +68,7 @@ local function join_turn()
     end
   end
   redis.call('SADD', members, id)
-  redis.call('PERSIST', members)
+  redis.call('PEXPIRE', members, timeout + LIVE_MS)
 end
 
 if redis.call('EXISTS', jk) == 1 then
@@ -75,7 +79,7 @@ if redis.call('EXISTS', key('cancelled', principal, 'request', request)) == 1
   or (turn ~= '' and redis.call('EXISTS', key('cancelled', principal, 'turn', turn)) == 1) then
   return {'cancelled'}
 end
-local bound = redis.call('GET', key('request', principal, request))
+local bound = call_if_sound('GET', key('request', principal, request))
 if bound then
   local answer = attach(bound)
   if answer then return answer end
@@ -116,7 +120,8 @@ if turn ~= '' then
   redis.call('HSET', jk, 'cancellation_id', turn)
   join_turn()
 end
-redis.call('SET', key('request', principal, request), id)
+redis.call('PEXPIRE', jk, timeout + LIVE_MS)
+redis.call('SET', key('request', principal, request), id, 'PX', timeout + LIVE_MS)
 enter_waiting(id, queue, {line = line, seq = seq, budget = budget})
 listen(id)
 return {'admitted', tostring(depth), tostring(wait)}

@@ -9,10 +9,10 @@ local memory = key('cancelled', principal, kind, target)
 redis.call('DEL', memory) -- a write that frees, so that the rest works at the memory limit
 local jobs = {}
 if kind == 'request' then
-  local bound = redis.call('GET', key('request', principal, target))
+  local bound = call_if_sound('GET', key('request', principal, target))
   if bound then jobs[1] = bound end
 else
-  jobs = redis.call('SMEMBERS', key('turn', principal, target))
+  jobs = call_if_sound('SMEMBERS', key('turn', principal, target)) or {}
   table.sort(jobs)
 end
 

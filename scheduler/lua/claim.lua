@@ -48,6 +48,7 @@ local function take(id, job)
   redis.call('SET', ours, id, 'PX', lease)
   redis.call('XADD', key('events', id), '*', 'k', 'claimed', 'attempt', attempt, 'worker', worker,
     'queue_wait_ms', first - tonumber(job.admitted_ms))
+  redis.call('PEXPIRE', key('events', id), job.deadline_ms - now + LIVE_MS)
   wake(id)
   if id ~= hint then
     -- The list holds each waiting job once: the hint that was used up is put back, ours is taken.

@@ -3,6 +3,7 @@
 
 local NS = ARGV[1]
 local MAX_MEMBERSHIP_MS = 60000 -- the most that a listener's membership may be set to last
+local LIVE_MS = 3600000 -- a live job's keys last so long past its deadline, should nobody end it
 local FRAME_BYTES = 64 + 3840 -- a frame's codes and PCM
 
 local function key(...)
@@ -26,10 +27,25 @@ local function read_job(id, ...)
   return job
 end
 
+-- Whether a key may be used as what it is for: somebody may have put something else there.
+local function holds(k, kind)
+  local found = redis.call('TYPE', k)
+  found = found.ok or found
+  return found == kind or found == 'none'
+end
+
+-- As redis.call, but nil where another kind of value is in the key's place.
+local function call_if_sound(...)
+  local reply = redis.pcall(...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  if not string.find(tostring(reply.err), 'WRONGTYPE', 1, true) then return redis.call(...) end
+  return nil
+end
+
 -- Note in news, by gateway, that a job has some for whoever listens to it there.
 local function gather(news, id)
   local before
-  for _, member in ipairs(redis.call('ZRANGE', NS .. ':listeners:' .. id, 0, -1)) do
+  for _, member in ipairs(redis.pcall('ZRANGE', NS .. ':listeners:' .. id, 0, -1)) do
     local gateway = string.match(member, '^([^|]+)|')
     if gateway and gateway ~= before then -- in order of expiry, so not always by gateway: twice harms nobody
       local jobs = news[gateway]
@@ -43,7 +59,7 @@ end
 local function tell(news)
   for gateway, jobs in pairs(news) do
     local stream = key('wake', gateway)
-    redis.call('XADD', stream, 'MAXLEN', '~', 10000, '*', 'jobs', table.concat(jobs, ' '))
+    call_if_sound('XADD', stream, 'MAXLEN', '~', 10000, '*', 'jobs', table.concat(jobs, ' '))
     redis.call('PEXPIRE', stream, 60000)
   end
 end
@@ -120,7 +136,8 @@ local function leave_running(id, queue, job)
   redis.call('HINCRBY', key('stats', queue), 'running_since_ms', -job.attempt_ms)
 end
 
--- Whether a job lives, in this state if one is named, and its record has all that the rules need.
+-- Whether a job lives, in this state if one is named, and its record has all that the rules need, its
+-- events and listeners included.
 local function intact(id, state)
   local job = read_job(id, 'state', 'queue', 'principal', 'request_id', 'payload', 'fingerprint',
     'seq', 'admitted_ms', 'deadline_ms', 'attempt', 'frames', 'line', 'budget', 'attempt_ms')
@@ -130,6 +147,7 @@ local function intact(id, state)
     and tonumber(job.admitted_ms) and tonumber(job.deadline_ms) and tonumber(job.attempt)
     and tonumber(job.frames) and tonumber(job.budget) and CLASS[class_of(job.line or '') or '']
     and (job.state == 'waiting' or tonumber(job.attempt_ms))
+    and holds(key('events', id), 'stream') and holds(key('listeners', id), 'zset')
 end
 
 -- A live job whose record is damaged or gone can't be served and must not hold up the others. Its
@@ -146,12 +164,13 @@ local function discard(id, queue)
   redis.call('HINCRBY', key('stats', queue), 'ended', 1)
   redis.call('HINCRBY', key('stats', queue), 'ended:discarded', 1)
   wake(id)
+  redis.call('UNLINK', key('listeners', id))
 end
 
 -- A later request with this id starts afresh.
 local function unbind(id, principal, request_id)
   local rk = key('request', principal, request_id)
-  if redis.call('GET', rk) == id then redis.call('DEL', rk) end
+  if call_if_sound('GET', rk) == id then redis.call('DEL', rk) end
 end
 
 -- Running means that forget slowly: the newest sample weighs a tenth. samples: field, value, ...
@@ -227,7 +246,7 @@ local function end_job(id, o, now)
     redis.call('PEXPIRE', key('events', id), kept)
     redis.call('PEXPIRE', jk, o.metadata_ttl)
     local rk = key('request', principal, job.request_id)
-    if redis.call('GET', rk) == id then redis.call('PEXPIRE', rk, o.metadata_ttl) end
+    if call_if_sound('GET', rk) == id then redis.call('PEXPIRE', rk, o.metadata_ttl) end
     retain(id, frames * FRAME_BYTES, now, o.result_ttl, o.cap)
   end
   redis.call('ZADD', key('ended', queue), now, id)

@@ -4,7 +4,7 @@
 -- Returns listening | abandoned | ended
 local id = ARGV[2]
 local now = now_ms()
-redis.call('ZREM', key('listeners', id), ARGV[3])
+call_if_sound('ZREM', key('listeners', id), ARGV[3])
 if not intact(id) then return 'ended' end
 if redis.call('ZCARD', key('listeners', id)) > 0 then return 'listening' end
 abandon(id, ending(4), now)

@@ -14,8 +14,8 @@ for i = 5, #ARGV, 2 do
   local job = read_job(id, 'state', 'cancel')
   local live = job.state == 'waiting' or job.state == 'running'
   if live and job.cancel ~= 'abandoned' then
-    redis.call('ZADD', key('listeners', id), now + ttl, ARGV[i + 1])
-    answers[#answers + 1] = 1
+    local added = call_if_sound('ZADD', key('listeners', id), now + ttl, ARGV[i + 1])
+    answers[#answers + 1] = added and 1 or 0 -- or the reaper discards it
   else
     answers[#answers + 1] = live and 0 or redis.call('EXISTS', key('events', id))
   end

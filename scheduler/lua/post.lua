@@ -11,14 +11,16 @@ local news = {} -- per gateway, the jobs that have some
 
 local function write(id, job, index, codes, pcm, admitted)
   local elapsed = now - admitted
-  redis.call('XADD', NS .. ':events:' .. id, '*', 'k', 'frame', 'i', index, 'c', codes, 'p', pcm,
-    't', elapsed)
+  local added = call_if_sound('XADD', NS .. ':events:' .. id, '*', 'k', 'frame', 'i', index, 'c', codes,
+    'p', pcm, 't', elapsed)
+  if not added then return 'lost' end -- the reaper discards it
   if index == 0 then
     redis.call('HSET', job, 'frames', 1, 'first_audio_ms', elapsed)
   else
     redis.call('HSET', job, 'frames', index + 1)
   end
   gather(news, id)
+  return 'ok'
 end
 
 local function post(id, execution, index, codes, pcm)
@@ -29,7 +31,7 @@ local function post(id, execution, index, codes, pcm)
   if not index then return 'ok' end
   local expected, admitted = tonumber(known[4] or ''), tonumber(known[5] or '')
   if not expected or not admitted or index > expected then return 'lost' end
-  if index == expected then write(id, job, index, codes, pcm, admitted) end
+  if index == expected then return write(id, job, index, codes, pcm, admitted) end
   return 'ok'
 end
 

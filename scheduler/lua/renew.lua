@@ -10,7 +10,7 @@ for i = 4, #ARGV, 2 do
   if job.state ~= 'running' or job.execution ~= ARGV[i + 1] then
     verdicts[#verdicts + 1] = 'lost'
   else
-    redis.call('ZADD', key('running', queue), 'XX', now + lease, ARGV[i])
+    redis.call('ZADD', key('running', queue), now + lease, ARGV[i])
     verdicts[#verdicts + 1] = job.cancel and 'cancelled' or 'ok'
   end
 end

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from benchmarks.books import Books
-from tests.scheduler.conftest import QUEUE, Deployment
+from scheduler.queue import LanePost
+from tests.scheduler.conftest import QUEUE, Deployment, frame, terminal
 
 Damage = Callable[[Deployment, str], object]
 
@@ -26,7 +28,7 @@ DAMAGES: dict[str, Damage] = {
     "another state": lambda d, key: d.redis.hset(key, "state", "dreaming"),
 }
 
-pytestmark = pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+damaged = pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 
 
 def counts(deployment: Deployment) -> tuple[int, int, int]:
@@ -40,6 +42,7 @@ def counts(deployment: Deployment) -> tuple[int, int, int]:
     return waiting, running, admitted - ended
 
 
+@damaged
 async def test_a_damaged_waiting_job_holds_up_nobody(fake: Deployment, damage: Damage) -> None:
     """The claim takes the next job, and the books balance without the damaged one."""
     work = fake.worker()
@@ -53,6 +56,7 @@ async def test_a_damaged_waiting_job_holds_up_nobody(fake: Deployment, damage: D
     assert (await fake.load.snapshot()).queue(QUEUE).in_flight == 1
 
 
+@damaged
 async def test_a_damaged_job_is_reaped(fake: Deployment, damage: Damage) -> None:
     """Waiting or running, it leaves the queue at the next reap, and RQ forgets it."""
     work = fake.worker()
@@ -73,6 +77,7 @@ async def test_a_damaged_job_is_reaped(fake: Deployment, damage: Damage) -> None
     assert not fake.redis.keys("rq:job:*")
 
 
+@damaged
 async def test_a_damaged_record_breaks_no_call(fake: Deployment, damage: Damage) -> None:
     """Its worker, its callers and whoever uses its ids get an answer, before any reap."""
     work = fake.worker()
@@ -91,6 +96,7 @@ async def test_a_damaged_record_breaks_no_call(fake: Deployment, damage: Damage)
     assert again.job_id != job.job_id
 
 
+@damaged
 async def test_no_place_in_line_is_taken_up_for_ever(fake: Deployment, damage: Damage) -> None:
     """Whose a damaged job was may not be known any more; the lines and the sums are right again."""
     work = fake.worker()
@@ -104,3 +110,108 @@ async def test_no_place_in_line_is_taken_up_for_ever(fake: Deployment, damage: D
 
     assert not fake.redis.keys("t:line:*") + fake.redis.keys("t:ring:*")
     assert Books.read(fake.redis, "t").faults() == []
+
+
+def put_junk(deployment: Deployment, key: str) -> None:
+    """What no rule puts there: a string, or a list where a string belongs."""
+    kind: Any = deployment.redis.type(key)
+    deployment.redis.delete(key)
+    if kind == b"string":
+        deployment.redis.rpush(key, "junk")
+    else:
+        deployment.redis.set(key, "junk")
+
+
+SHARED: dict[str, Callable[[Deployment], str]] = {
+    "waiting": lambda d: d.keys.waiting(QUEUE),
+    "running": lambda d: d.keys.running(QUEUE),
+    "ring": lambda d: d.keys.ring(QUEUE),
+    "line": lambda d: d.keys.line(QUEUE, "interactive:p"),
+    "stats": lambda d: d.keys.stats(QUEUE),
+    "lanes": lambda d: d.keys.lanes(QUEUE),
+    "ended": lambda d: d.keys.ended(QUEUE),
+    "queues": lambda d: d.keys.queues,
+    "workers": lambda d: d.keys.workers,
+    "gateways": lambda d: d.keys.gateways,
+    "retained": lambda d: d.keys.retained,
+    "reaper": lambda d: d.keys.reaper,
+    "RQ's list": lambda d: d.carrier.list_key,
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+async def test_a_key_that_somebody_overwrote_is_mended(deployment: Deployment, name: str) -> None:
+    """Whatever all jobs share may turn into junk: what it held is put together again from the rest,
+    the books balance, and those who wait and run are served to their end."""
+    work = deployment.worker()
+    running = await deployment.admit("r1")
+    claim = deployment.claim(work)
+    waiting = await deployment.admit("r2")
+    deployment.carrier.push(waiting.job_id)
+    put_junk(deployment, SHARED[name](deployment))
+
+    mended = deployment.reaper.reap()
+    work.heartbeat({}, lanes=2)
+    assert work.renew([(claim.job_id, claim.execution)]) == ["ok"]
+    deployment.reap()
+
+    if name != "queues":
+        assert next(iter(mended)).mended == 1
+    assert Books.read(deployment.redis, "t").faults() == []
+    assert deployment.post(work, claim, 0) == ["ok"]
+    assert work.end(running.job_id, claim.execution, terminal()).verdict == "ended"
+    assert deployment.claim(work).job_id == waiting.job_id
+    assert (await deployment.admit("r3")).kind == "admitted"
+    assert Books.read(deployment.redis, "t").faults() == []
+
+
+OWN: dict[str, Callable[[Deployment, str], str]] = {
+    "events": lambda d, job: d.keys.events(job),
+    "listeners": lambda d, job: d.keys.listeners(job),
+}
+
+
+@pytest.mark.parametrize("state", ["waiting", "running"])
+@pytest.mark.parametrize("name", OWN)
+async def test_a_job_whose_own_keys_are_junk_is_discarded(
+    deployment: Deployment, name: str, state: str
+) -> None:
+    """It is refused and recorded, its neighbours in the same call go on, and the next is served."""
+    work = deployment.worker()
+    damaged = await deployment.join("r1")
+    claims = [deployment.claim(work)] if state == "running" else []
+    neighbour = await deployment.join("r2")
+    put_junk(deployment, OWN[name](deployment, damaged.job_id))
+    if state == "running":
+        claims.append(deployment.claim(work))
+        posts = [LanePost(each.job_id, each.execution, frame(0)) for each in claims]
+        assert work.post(posts)[1] == "ok"
+        assert work.renew([(each.job_id, each.execution) for each in claims])[1] == "ok"
+    await deployment.listeners._renew_all()
+
+    deployment.reap()
+
+    assert deployment.redis.hget(deployment.keys.stats(QUEUE), "ended:discarded") == b"1"
+    assert not deployment.redis.exists(OWN[name](deployment, damaged.job_id))
+    assert Books.read(deployment.redis, "t").faults() == []
+    if state == "waiting":
+        assert deployment.claim(work).job_id == neighbour.job_id
+    else:
+        assert deployment.state(neighbour.job_id) == "running"
+    await damaged.leave()
+
+
+async def test_ids_that_are_junk_belong_to_nobody(deployment: Deployment) -> None:
+    """A request id or a turn that holds something else is as good as unknown, and usable again."""
+    deployment.worker()
+    first = await deployment.admit("r1", cancellation_id="t1")
+    put_junk(deployment, deployment.keys.request("p", "r1"))
+    put_junk(deployment, deployment.keys.turn("p", "t1"))
+
+    assert (await deployment.cancellation.cancel("p", "request", "r1")).hits == ()
+    assert (await deployment.cancellation.cancel("p", "turn", "t1")).hits == ()
+    deployment.redis.delete(*deployment.redis.keys("t:cancelled:*"))
+    again = await deployment.admit("r1", cancellation_id="t1")
+
+    assert again.kind == "admitted"
+    assert again.job_id != first.job_id
