@@ -134,9 +134,11 @@ class Deployment:
         )
         return await self.admission.admit(request, self.admission.new_job_id(), listener)
 
-    async def join(self, request_id: str = "r1", **job: Any) -> Caller:
+    async def join(
+        self, request_id: str = "r1", *, at: Listeners | None = None, **job: Any
+    ) -> Caller:
         request = AdmitRequest("p", QUEUE, "f", 10_000, speech_job(request_id, **job))
-        return await self.listeners.join(request)
+        return await (self.listeners if at is None else at).join(request)
 
     def claim(self, work: WorkQueue, **options: Any) -> Claim:
         claim = work.claim(uuid4().hex, **options)
