@@ -31,7 +31,7 @@ def test_remedies_name_settings_commands_and_options_that_exist() -> None:
     for code, text in ALL.items():
         assert set(re.findall(r"PSIONIC_CSM_[A-Z_]+", text)) <= known_names(), code
         assert set(re.findall(r"--[a-z-]+", text)) <= options(whole), code
-        for words in re.findall(r"'psionic-csm ([a-z -]+?)(?: \{artifact\})?'", text):
+        for words in re.findall(r"`psionic-csm ([a-z -]+?)(?: \{artifact\})?`", text):
             found = whole
             for word in words.split():
                 found = found.commands[word]
@@ -39,7 +39,7 @@ def test_remedies_name_settings_commands_and_options_that_exist() -> None:
 
 def test_a_worker_s_remedy_names_the_artifact() -> None:
     """The command in a hint can be typed as it stands."""
-    hint = remedies.of_worker("csm_model_unavailable", "/srv/csm") or ""
+    hint = remedies.of_worker("csm_model_unavailable", "/srv/my csm") or ""
 
-    assert "'psionic-csm artifacts verify /srv/csm'" in hint
+    assert "`psionic-csm artifacts verify '/srv/my csm'`" in hint
     assert remedies.of_worker("queue_full", "x") is None

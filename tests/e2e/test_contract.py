@@ -32,6 +32,7 @@ BODY = {"input": "Hi.", "max_audio_length_ms": 240}
 def url(tmp_path_factory: pytest.TempPathFactory, demo_cache: Path) -> Iterator[str]:
     """One stack for the whole page."""
     line = CommandLine(tmp_path_factory.mktemp("contract"), demo_cache)
+    line.environment["PSIONIC_CSM_RESULT_TTL_MS"] = "600000"  # however slowly the page is typed
     with Up(line, "--lanes", "2") as up:
         yield up.url
 

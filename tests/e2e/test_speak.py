@@ -76,7 +76,7 @@ def test_a_damaged_artifact_is_named_and_nothing_hangs(
 
     assert code == NOT_STARTED
     assert "error: csm_" in err
-    assert f"'psionic-csm artifacts verify {damaged}'" in err
+    assert f"`psionic-csm artifacts verify {damaged}`" in err
     assert command_line.leftovers() == []
 
 
