@@ -26,10 +26,6 @@ HUGE: Final[int] = int("9" * MAX_DIGITS)
 _JSON_MEDIA_TYPE: Final = re.compile(r"application/(json|[a-z0-9!#$&^_.+-]+\+json)")
 
 
-class BodyLeftUnread(SpeechError):
-    """A refusal that does not wait for the rest of the body, so the connection has to close."""
-
-
 async def read_json(
     headers: Headers, receive: Receive, *, timeout_s: float = BODY_TIMEOUT_S
 ) -> dict[str, Any]:
@@ -43,7 +39,7 @@ async def read_json(
         async with asyncio.timeout(timeout_s):
             data = await _read(headers, receive)
     except TimeoutError as error:
-        raise BodyLeftUnread("malformed_json", "the body did not arrive in time") from error
+        raise SpeechError("malformed_json", "the body did not arrive in time") from error
     return parse_object(data)
 
 
@@ -71,8 +67,8 @@ async def _read(headers: Headers, receive: Receive) -> bytes:
             return bytes(body)
 
 
-def _too_large() -> BodyLeftUnread:
-    return BodyLeftUnread("body_too_large", f"the body is over {MAX_BODY_BYTES} bytes")
+def _too_large() -> SpeechError:
+    return SpeechError("body_too_large", f"the body is over {MAX_BODY_BYTES} bytes")
 
 
 class _GivenTwice(ValueError):

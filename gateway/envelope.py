@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from starlette.responses import JSONResponse
 
-from gateway.bodies import BodyLeftUnread
 from gateway.runtime import UNSERVED, Served
 from shared.errors import AUTHENTICATION, NOT_NOW, SpeechError
 
@@ -58,8 +57,6 @@ def error_headers(error: SpeechError, request_id: str | None) -> dict[str, str]:
     if error.status in NOT_NOW:
         wait_s = math.ceil(error.retry_after_s or 0)
         headers["retry-after"] = str(max(MIN_RETRY_AFTER_S, wait_s))
-    if isinstance(error, BodyLeftUnread):
-        headers["connection"] = "close"
     if error.type == AUTHENTICATION:
         headers["www-authenticate"] = "Bearer"
     return headers

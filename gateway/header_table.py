@@ -19,7 +19,10 @@ FAILURE: Final = {
     **IDS,
     "x-psionic-csm-failure-code": (TEXT, "the envelope's code"),
     "x-should-retry": (TRUTH, "whether the same request may succeed later"),
-    "connection": (TEXT, "close, when the rest of the body was not read"),
+    "connection": (
+        TEXT,
+        "close: the body was not read to its end, or the gateway drains",
+    ),
 }
 RETRY_AFTER: Final = {"retry-after": (WHOLE, "seconds")}
 CHALLENGE: Final = {"www-authenticate": (TEXT, "Bearer")}

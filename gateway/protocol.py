@@ -10,6 +10,10 @@ taken, and the connection closes after that answer, so that the client sends it 
 9.3.2). So reading never pauses, and a client that leaves is always noticed. One that closes only
 its sending side has left, too: most who do are gone, and which ones aren't can't be told.
 
+An answer that leaves before its request's body is whole is the connection's last. What still comes
+is dropped for ``LINGER_S`` before it is closed: a client that is busy sending would otherwise be
+reset before it has read why.
+
 What is there for a client waits in the process up to a mark, above which nobody writes. A client
 that takes nothing for ``send_stall_s`` is let go, whatever was still to be said.
 """
@@ -19,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -34,8 +38,18 @@ MAX_FIELDS: Final = 100
 HEAD_TIMEOUT_S: Final = 20.0
 """From the connection, or the first byte of a further request, to the end of the head."""
 SEND_STALL_S: Final = 30.0
+LINGER_S: Final = 2.0
 
 log = structlog.get_logger()
+
+
+class Outlet:
+    """What a request's answer is written to: its connection's transport, but for the end."""
+
+    def __init__(self, connection: BoundedHttp) -> None:
+        self.write = connection.transport.write
+        self.is_closing = connection.transport.is_closing
+        self.close = connection.finish
 
 
 class BoundedHttp(HttpToolsProtocol):
@@ -54,6 +68,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._is_draining = is_draining
         self.parser = PlainParser(self)
         self.is_deaf = False
+        self._may_be_kept = True
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._send_stall_s = send_stall_s
@@ -97,21 +112,36 @@ class BoundedHttp(HttpToolsProtocol):
             raise ValueError("too many header fields")  # the parser's caller answers with a 400
         self._stop_stall_timer()
         super().on_headers_complete()
-        if self._is_draining():
-            self.take_no_more()
+        self.cycle.transport = cast(asyncio.Transport, Outlet(self))
+        self._may_be_kept = self.cycle.keep_alive and not self._is_draining()
+        self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         if not self.is_deaf:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if not self.is_deaf and not self.parser.should_upgrade():
-            super().on_message_complete()
+        if self.is_deaf or self.parser.should_upgrade():
+            return
+        super().on_message_complete()
+        if not self.cycle.response_started:
+            self.cycle.keep_alive = self._may_be_kept
 
     def take_no_more(self) -> None:
         """Say with the answer that is under way that it is this connection's last."""
+        self._may_be_kept = False
         if self._answering:
             self.cycle.keep_alive = False
+
+    def finish(self) -> None:
+        """Close this connection after the answer that was given, if it is whole, else at once."""
+        if self.transport.is_closing() or self._answering or not self.cycle.more_body:
+            self.transport.close()
+            return
+        self.is_deaf = True
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(LINGER_S, self.transport.close)
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from uvicorn.server import ServerState
 
 from gateway import protocol
 from gateway.protocol import MAX_FIELDS, MAX_HEAD_BYTES, BoundedHttp
+from tests.conftest import until
 
 GET = b"GET /x HTTP/1.1\r\nhost: h\r\n"
 
@@ -28,6 +30,11 @@ class Held:
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers with the number of header fields, having read the body; ``/echo`` with that."""
+    if scope["path"] == "/refuse":
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 413, "headers": headers})
+        await send({"type": "http.response.body", "body": b"no"})
+        return
     sent = b""
     more = True
     while more:
@@ -79,6 +86,12 @@ class Connection:
         self._writer.write(data)
         await self._writer.drain()
 
+    async def send_for_ever(self) -> None:
+        async with asyncio.timeout(10):
+            while True:
+                await self.send(bytes(1000))
+                await asyncio.sleep(0.01)
+
     async def answer(self) -> tuple[bytes, bytes]:
         """The next head, and its body."""
         async with asyncio.timeout(5):
@@ -113,7 +126,8 @@ class Connection:
 
     async def close(self) -> None:
         self._writer.close()
-        await self._writer.wait_closed()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
 
 
 @pytest.fixture
@@ -134,6 +148,7 @@ async def connection() -> AsyncIterator[Connection]:
     await connection.close()
     server.close()
     await asyncio.gather(*state.tasks)
+    await until(lambda: not state.connections)
 
 
 async def test_requests_pass_one_after_another(connection: Connection) -> None:
@@ -319,3 +334,41 @@ async def test_a_head_is_asked_for_without_a_body(connection: Connection) -> Non
     await connection.send(GET + b"\r\n")
 
     assert (await connection.answer())[1] == b"1"
+
+
+@pytest.mark.parametrize("size", [200_000, 5_000_000])
+async def test_who_is_still_sending_can_read_why_it_is_refused(
+    connection: Connection, size: int
+) -> None:
+    """One answer, which says that it is the last, and no reset while the client goes on."""
+    head = b"POST /refuse HTTP/1.1\r\nhost: h\r\ncontent-length: %d\r\n\r\n"
+    await connection.send(head % (2 * size))
+    await connection.send(bytes(size))
+
+    answer, body = await connection.answer()
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close\r\n" in answer
+    assert body == b"no"
+    await connection.send(bytes(size))
+    assert await connection.is_closed()
+
+
+async def test_a_connection_that_lingers_ends(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever never stops sending what nobody wants is cut off."""
+    monkeypatch.setattr(protocol, "LINGER_S", 0.05)
+    await connection.send(b"POST /refuse HTTP/1.1\r\nhost: h\r\ncontent-length: 99999999\r\n\r\n")
+    await connection.answer()
+
+    with pytest.raises(ConnectionError):
+        await connection.send_for_ever()
+
+
+async def test_a_body_that_is_there_costs_no_connection(connection: Connection) -> None:
+    """A refusal of a request that has come whole leaves the connection open."""
+    for _ in range(2):
+        await connection.send(b"POST /refuse HTTP/1.1\r\nhost: h\r\ncontent-length: 3\r\n\r\nabc")
+        answer, _ = await connection.answer()
+        assert b"connection: close" not in answer
