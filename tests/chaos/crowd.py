@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from typing import Any, Final
+
+from redis.exceptions import RedisError
 
 from tests.chaos.callers import JSONL, Heard
 from tests.chaos.site import Site
@@ -50,8 +53,13 @@ class Crowd:
             await asyncio.gather(speaking, return_exceptions=True)
             return None
         named = {"request_id": name} if way == BY_ID else {"cancellation_id": turn}
-        await self.site.callers.cancel(self.dice.choice(self.site.urls), **named)
-        known = self.site.job_of(name)
+        for _ in range(100):
+            if await self.site.callers.cancel(self.dice.choice(self.site.urls), **named):
+                break
+            await asyncio.sleep(0.1)
+        known: dict[str, str] = {}
+        with suppress(RedisError):
+            known = await asyncio.to_thread(self.site.job_of, name)
         heard = await speaking
         if known and heard.code == "cancelled":
             self.judged += 1

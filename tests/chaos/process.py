@@ -17,13 +17,17 @@ END_S = 40.0
 
 
 class Process:
-    """``python -m module arguments``, its output in a file for whoever has to find out why."""
+    """``python -m module arguments``, its output in a file for whoever has to find out why.
+
+    ``url`` is where it answers HTTP, if it does.
+    """
 
     def __init__(
         self, name: str, command: tuple[str, ...], environment: Mapping[str, str], log: Path
     ) -> None:
         self.name = name
         self.log = log
+        self.url = ""
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *command],

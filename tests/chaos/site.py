@@ -23,6 +23,8 @@ from tests.conftest import RedisServer, free_port, until
 NAMESPACE: Final = "csm"
 START_S: Final = 40.0
 SETTLE_S: Final = 30.0
+FORGOTTEN_S: Final = 75.0
+"""Twice the pause between two sweeps for what RQ holds of the dead."""
 LOOK_S: Final = 0.1
 PACED: Final = "benchmarks.paced_worker"
 
@@ -106,16 +108,16 @@ class Site:
 
     def gateway(self, **changes: str) -> Process:
         port = free_port()
-        self.urls.append(f"http://127.0.0.1:{port}")
-        return self.start("gateway", "gateway", PSIONIC_CSM_PORT=str(port), **changes)
+        gateway = self.start("gateway", "gateway", PSIONIC_CSM_PORT=str(port), **changes)
+        gateway.url = f"http://127.0.0.1:{port}"
+        self.urls.append(gateway.url)
+        return gateway
 
     async def ready(self) -> None:
         """Every worker that lives is ready, and every gateway would serve."""
         await until(lambda: len(self.ready_workers()) >= len(self.living("worker")), START_S)
-        gateways = [each for each in self.processes if each.name == "gateway"]
-        for process, url in zip(gateways, self.urls, strict=True):
-            if process.alive:
-                await self.serving(url)
+        for gateway in self.living("gateway"):
+            await self.serving(gateway.url)
 
     async def serving(self, url: str, wanted: bool = True) -> None:
         """A gateway says that it would serve, or that it would not."""
@@ -186,7 +188,7 @@ class Site:
     def keys(self) -> Counter[str]:
         """All keys, ours and RQ's, by kind: what is unique in a name is left out."""
         return Counter(
-            re.sub(r"[0-9a-f]{8,}", "*", key.decode()) for key in self.redis.scan_iter(count=5000)
+            re.sub(r"[0-9]+-[0-9a-f]{8}|[0-9a-f]{8,}", "*", key.decode()) for key in self.redis.scan_iter(count=5000)
         )
 
     async def baseline(self) -> Counter[str]:
@@ -199,7 +201,7 @@ class Site:
     async def back_to(self, baseline: Counter[str]) -> None:
         """Whatever has happened since is forgotten: no key is there that wasn't."""
         await until(
-            lambda: not self.keys() - baseline, SETTLE_S, lambda: str(self.keys() - baseline)
+            lambda: not self.keys() - baseline, FORGOTTEN_S, lambda: str(self.keys() - baseline)
         )
 
     def _count(self, state: str) -> int:

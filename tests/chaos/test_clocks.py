@@ -56,7 +56,7 @@ async def test_wall_clocks_an_hour_off(open_site: OpenSite, sign: int) -> None:
         late = await site.callers.speak(site.urls[0], 240, timeout_ms=2000)
         cancelled = site.callers.speaking(site.urls[0], 240, request_id="turn", stream=JSONL)
         await site.running(1)
-        await site.callers.cancel(site.urls[1], request_id="turn")
+        assert await site.callers.cancel(site.urls[1], request_id="turn")
 
         assert {(each.status, each.code) for each in heard} == {(200, None)}
         assert {each.pcm for each in heard} == {undisturbed(80)}

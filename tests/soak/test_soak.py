@@ -159,6 +159,7 @@ async def test_memory_and_keys_stay_flat_through_all_of_it(open_site: OpenSite) 
         await site.settled()
         await site.back_to(keys)
         grown = {name: now - resident[name] for name, now in memory(site).items()}
+        print("GROWN", grown, resident, weather.struck, len(whole), len(heard))
         assert max(grown.values()) < GROWTH, grown
 
 
