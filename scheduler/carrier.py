@@ -144,9 +144,26 @@ class Carrier:
             pipe.zrem(self._keys.ended(self._name), *job_ids)
             pipe.execute()
 
-    def forget_dead_workers(self) -> None:
-        """Drop RQ's registrations of workers whose heartbeat has lapsed."""
+    def forget_the_dead(self) -> None:
+        """Drop what nobody else will: registrations of workers whose heartbeat has lapsed, and what
+        was shown of jobs that had ended by then.
+
+        A worker that stalls, or whose call a hanging Redis carries out after all, shows a job as
+        started when its end has been forgotten long ago.
+        """
         clean_worker_registry(self._queue)
+        rows: Any = self._redis.zrange(self._queue.started_job_registry.key, 0, -1)
+        pulled: Any = self._redis.lrange(self._intermediate.key, 0, -1)
+        shown = {row.partition(b":")[0].decode("utf-8", "replace") for row in (*rows, *pulled)}
+        if not shown:
+            return
+        job_ids = sorted(shown)
+        with self._redis.pipeline(transaction=False) as pipe:
+            for job_id in job_ids:
+                pipe.hget(self._keys.job(job_id), "state")
+            states = pipe.execute()
+        pairs = zip(job_ids, states, strict=True)
+        self.forget([job_id for job_id, state in pairs if state not in LIVE])
 
     def birth(self, worker_id: str) -> None:
         """Register as an RQ worker of this queue, so that ``rq info`` shows it."""

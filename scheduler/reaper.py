@@ -102,7 +102,7 @@ class Reaper:
         if mended:
             log.error("keys_mended", queue=queue, count=mended)
         if self._passes % FORGET_EVERY == 1:
-            carrier.forget_dead_workers()
+            carrier.forget_the_dead()
         report = ReapReport(
             queue,
             bool(held),

@@ -175,6 +175,28 @@ async def test_what_a_dead_worker_showed_is_forgotten_with_the_job(deployment: D
     assert list(deployment.redis.scan_iter("rq:*t-1*")) == []
 
 
+async def test_what_is_shown_of_a_job_that_had_ended_is_swept(deployment: Deployment) -> None:
+    """A worker that stalled between claim and showing leaves rows that nobody's end will take; the
+    reaper's sweep does, and leaves alone what lives.
+    """
+    work, carrier = deployment.worker(), deployment.carrier
+    carrier.birth("w1")
+    await deployment.admit("r1")
+    live = deployment.claim(work)
+    for job_id in ("ended-1", live.job_id):
+        carrier.push(job_id)
+        carrier.started(job_id, carrier.pull(None))
+    carrier.push("ended-2")
+    carrier.pull(None)  # and its worker dies
+
+    carrier.forget_the_dead()
+
+    registry = StartedJobRegistry(QUEUE, connection=deployment.redis, serializer=MsgpackSerializer)
+    assert registry.get_job_ids(cleanup=False) == [live.job_id]
+    assert list(deployment.redis.scan_iter("rq:*ended*")) == []
+    assert deployment.redis.llen(f"rq:queue:{QUEUE}:intermediate") == 0
+
+
 async def test_workers_show_in_rq(deployment: Deployment) -> None:
     """RQ's tools see a worker while it lives and not after its death."""
     from rq import Worker

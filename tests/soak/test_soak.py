@@ -31,7 +31,7 @@ REAL_REQUESTS = max(60, REQUESTS // 10)
 """The share that the real engine speaks."""
 AT_ONCE = 32
 WARM_UP = 300
-GROWTH = 24 << 20
+GROWTH = 12 << 20
 """Bytes that a process may have grown by at the end, however long the run was."""
 WAYS = (STAY, STAY, STAY, DROP, BY_ID, BY_TURN)
 REFUSED = {"queue_full", "deadline_unmeetable", "too_many_waiting", "queue_unavailable"}
@@ -159,7 +159,6 @@ async def test_memory_and_keys_stay_flat_through_all_of_it(open_site: OpenSite) 
         await site.settled()
         await site.back_to(keys)
         grown = {name: now - resident[name] for name, now in memory(site).items()}
-        print("GROWN", grown, resident, weather.struck, len(whole), len(heard))
         assert max(grown.values()) < GROWTH, grown
 
 
