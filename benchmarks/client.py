@@ -43,10 +43,15 @@ class Reply:
 
 
 class Caller:
-    """One gateway's callers. Connections are kept and used again; use it on one event loop."""
+    """One gateway's callers. Connections are kept and used again; use it on one event loop.
+
+    Raises ValueError for a URL that isn't plain HTTP.
+    """
 
     def __init__(self, url: str, api_key: str | None = None) -> None:
         parts = urlsplit(url)
+        if parts.scheme != "http":
+            raise ValueError(f"not a plain http:// URL: {url}")
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
         self._idle: deque[_Connection] = deque()
         self._all: set[_Connection] = set()

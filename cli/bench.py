@@ -16,7 +16,11 @@ from shared.errors import SpeechError
 from shared.settings import read_cache_dir
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from _typeshed import DataclassInstance
+
+    from benchmarks.show import Table
 
 SIZES: Final = {"full": "bfloat16", "demo": "float32", "tiny": "float32"}
 """Sizes of model that can be measured, with the precision that each is measured in by itself."""
@@ -78,6 +82,14 @@ def write_json(report: DataclassInstance, path: Path | None) -> None:
     """All numbers of a report, if a file was named."""
     if path is not None:
         write(path, json.dumps(asdict(report), indent=2) + "\n")
+
+
+def write_markdown(tables: Iterable[Table], notes: Iterable[str], path: Path | None) -> None:
+    """The tables as they stand in a page, if a file was named."""
+    from benchmarks.show import markdown_tables
+
+    if path is not None:
+        write(path, markdown_tables(tables, notes))
 
 
 def _lanes(text: str) -> tuple[int, ...]:

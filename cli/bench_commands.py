@@ -93,6 +93,9 @@ def bench_queue(
     report_file: Annotated[
         Path | None, typer.Option("--json", help="Write all numbers to this file.")
     ] = None,
+    tables_file: Annotated[
+        Path | None, typer.Option("--markdown", help="Write the tables to this file.")
+    ] = None,
 ) -> None:
     """Measure what the queue costs, over engines that compute nothing. Two minutes.
 
@@ -100,7 +103,11 @@ def bench_queue(
     """
     from cli import bench_queue as command
 
-    command.run(command.QueueWish(seconds=seconds, streams=streams, report_file=report_file))
+    command.run(
+        command.QueueWish(
+            seconds=seconds, streams=streams, report_file=report_file, tables_file=tables_file
+        )
+    )
 
 
 @app.command("load")
@@ -145,6 +152,9 @@ def bench_load(
     report_file: Annotated[
         Path | None, typer.Option("--json", help="Write all numbers to this file.")
     ] = None,
+    tables_file: Annotated[
+        Path | None, typer.Option("--markdown", help="Write the tables to this file.")
+    ] = None,
     plot_file: Annotated[
         Path | None, typer.Option("--plot", help="Write depth and latencies as an SVG.")
     ] = None,
@@ -171,6 +181,7 @@ def bench_load(
             step_ms=step_ms,
             seed=seed,
             report_file=report_file,
+            tables_file=tables_file,
             plot_file=plot_file,
         )
     )

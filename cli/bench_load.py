@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cli import show
 from cli.artifacts import WORKER_EXTRA
-from cli.bench import write, write_json
+from cli.bench import write, write_json, write_markdown
 from cli.bench_queue import fail_if_missed
 from cli.exits import NOT_STARTED, UNREACHABLE, USAGE, CommandFailed
 
@@ -35,6 +35,7 @@ class LoadWish:
     step_ms: float
     seed: int
     report_file: Path | None
+    tables_file: Path | None
     plot_file: Path | None
 
 
@@ -54,6 +55,7 @@ def run(wish: LoadWish) -> None:
         report = bench.run(plan, place, activity)
     print_tables(tables(report), report.notes, show.out())
     write_json(report, wish.report_file)
+    write_markdown(tables(report), report.notes, wish.tables_file)
     if wish.plot_file is not None:
         write(wish.plot_file, plot.svg(report))
     fail_if_missed(report.bounds)
@@ -95,6 +97,8 @@ def _place(wish: LoadWish, activity: show.Activity) -> Iterator[Place]:
         return
     try:
         place = foreign_place(wish.url, wish.api_key)
+    except ValueError as error:
+        raise CommandFailed(USAGE, f"--url: {error}") from error
     except OSError as error:
         raise CommandFailed(UNREACHABLE, f"can't reach a gateway at {wish.url}") from error
     if not place.lanes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from benchmarks.records import Bound
 from cli import show
 from cli.artifacts import WORKER_EXTRA
-from cli.bench import write_json
+from cli.bench import write_json, write_markdown
 from cli.exits import MISSED, NOT_STARTED, CommandFailed
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class QueueWish:
     seconds: float
     streams: int
     report_file: Path | None
+    tables_file: Path | None
 
 
 def run(wish: QueueWish) -> None:
@@ -46,6 +47,7 @@ def run(wish: QueueWish) -> None:
         raise CommandFailed(NOT_STARTED, f"the stack did not serve: {error}") from error
     print_tables(tables(report), report.notes, show.out())
     write_json(report, wish.report_file)
+    write_markdown(tables(report), report.notes, wish.tables_file)
     fail_if_missed(report.bounds)
 
 

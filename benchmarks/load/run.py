@@ -22,7 +22,7 @@ from benchmarks.load.model import replay
 from benchmarks.load.records import LoadReport, Phase
 from benchmarks.load.watch import Watch
 from benchmarks.queue.records import Tail
-from benchmarks.queue.run import host
+from benchmarks.queue.run import described, host
 from benchmarks.target import PacedPlan, Target
 from shared.settings import QueueSettings
 from shared.wav import FRAME_MS
@@ -31,6 +31,8 @@ SETTLE_S: Final = 30.0
 UNCHECKED: Final = (
     "the books were not checked: only HTTP reaches them here (psionic-csm bench check does it)"
 )
+
+UNSEEN: Final = "Redis not seen from here"
 
 Say = Callable[[str], None]
 
@@ -106,12 +108,12 @@ def run(plan: Plan, place: Place, say: Say) -> LoadReport:
             )
         say("the books")
         balance = _balance(place.target, redis)
-        version = _version(redis)
+        server = UNSEEN if redis is None else described(redis)
     finally:
         if redis is not None:
             redis.close()
     report = LoadReport(
-        host=host(load_before, version),
+        host=host(load_before, server),
         url=place.url,
         lanes=place.lanes,
         step_s=place.step_s,
@@ -169,8 +171,3 @@ def _balance(target: Target | None, redis: Redis | None) -> tuple[str, ...] | No
     verdict = check(redis, target.namespace, SETTLE_S)
     left = () if verdict.books.idle else ("jobs are left",)
     return (*verdict.faults, *verdict.differences, *left)
-
-
-def _version(redis: Redis | None) -> str:
-    info: Any = {} if redis is None else redis.info("server")
-    return str(info.get("redis_version", "unknown"))

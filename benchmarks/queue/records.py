@@ -39,7 +39,10 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the numbers were measured on. ``load_average`` is that of the last minute."""
+    """What the numbers were measured on. ``load_average`` is that of the last minute.
+
+    ``redis``: its version and how it ran, in words.
+    """
 
     processor: str
     cores: int

@@ -10,7 +10,7 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from redis import Redis
 
@@ -65,10 +65,10 @@ def run(plan: Plan, start: Start, say: Say) -> QueueReport:
     say("the same model, served by others")
     instant = PacedPlan(lanes=CROWD_LANES, step_ms=0)
     with start(instant) as target, Redis.from_url(target.redis_url) as redis:
-        version = str(redis.info("server")["redis_version"])
+        server = described(redis)
         servers, notes = compare(target, redis, rounds=plan.rounds, jobs=plan.jobs, at_once=AT_ONCE)
     report = QueueReport(
-        host=host(load_before, version),
+        host=host(load_before, server),
         pickup_ms=Tail.of(picked_up),
         cancel_frames=Tail.of(cancelled),
         door=passed,
@@ -83,12 +83,19 @@ def run(plan: Plan, start: Start, say: Say) -> QueueReport:
     return replace(report, bounds=judge(report))
 
 
-def host(load_before: float, redis_version: str) -> Host:
+def described(redis: Redis) -> str:
+    """A Redis in words."""
+    info: Any = redis.info()
+    log = "on" if info["aof_enabled"] else "off"
+    return f"Redis {info['redis_version']} ({info['mem_allocator']}), append-only file {log}"
+
+
+def host(load_before: float, redis: str) -> Host:
     return Host(
         processor=machine.processor(),
         cores=usable_cores(),
         python=platform.python_version(),
-        redis=redis_version,
+        redis=redis,
         load_average_before=load_before,
         load_average_after=machine.load_average(),
     )

@@ -29,7 +29,7 @@ def tables(report: QueueReport) -> Iterator[Table]:
 
 def host_rows(host: Host, seconds: float) -> Iterator[tuple[str, str]]:
     yield "processor", f"{host.processor}, {host.cores} cores"
-    yield "versions", f"Python {host.python}, Redis {host.redis}, append-only file off"
+    yield "versions", f"Python {host.python}, {host.redis}"
     yield (
         "load average",
         f"{host.load_average_before} before, {host.load_average_after} after",

@@ -248,7 +248,8 @@ def test_tables_and_picture_show_the_phases() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--mix", "nonsense"], ["--timeouts", "0"], ["--timeouts", "x"]]
+    "arguments",
+    [["--mix", "nonsense"], ["--timeouts", "0"], ["--timeouts", "x"], ["--url", "https://there"]],
 )
 def test_wrong_usage_starts_nothing(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
@@ -274,8 +275,9 @@ def test_a_short_overload_is_measured(
     written, picture = tmp_path / "load.json", tmp_path / "load.svg"
     arguments = ["bench", "load", "--seconds", "3", "--overload", "6", "--lanes", "2"]
     arguments += ["--step-ms", "20", "--mix", "0.4:1,0.8:1", "--timeouts", "10"]
+    files = ["--json", str(written), "--plot", str(picture), "--markdown", str(tmp_path / "t.md")]
 
-    code = main.run([*arguments, "--json", str(written), "--plot", str(picture)])
+    code = main.run([*arguments, *files])
 
     found = json.loads(written.read_text())
     assert code == (MISSED if any(each["met"] is False for each in found["bounds"]) else OK)
@@ -287,3 +289,4 @@ def test_a_short_overload_is_measured(
     assert found["balance"] == []
     assert second["estimate"]["calls"] > 0
     assert picture.read_text().startswith("<svg")
+    assert "### Phases" in (tmp_path / "t.md").read_text()
