@@ -21,6 +21,7 @@ from cli.client import GatewayClient
 from cli.logs import LogStream
 from cli.signals import Signals
 from cli.stack import Stack, StackPlan, gateway_names
+from shared.settings import read_caller_key
 
 __all__ = ["PacedPlan", "paced_stack", "paced_target"]
 
@@ -55,7 +56,7 @@ def paced_stack(
         log = LogStream(log_to)
         with Stack(composed, log, signals, {**base, **plan.settings}) as stack, signals.raising():
             for url in stack.urls:
-                with GatewayClient(url) as client:
+                with GatewayClient(url, api_key=read_caller_key(plan.settings)) as client:
                     stack.wait_until_ready(client, timeout_s=START_WAIT_S, notify=notify)
             yield stack
 
