@@ -13,7 +13,7 @@ from cli.client import GatewayClient
 
 WIDTH: Final = 78
 LABEL: Final = 12
-WORKER_COLUMNS: Final = ("state", "on", "busy", "memory", "heard", "worker")
+WORKER_COLUMNS: Final = ("state", "on", "busy", "memory", "heard", "serves", "worker")
 QUEUE_COLUMNS: Final = ("waiting", "oldest", "estimate", "running", "lanes", "artifact")
 
 
@@ -119,6 +119,7 @@ def _worker_row(worker: Mapping[str, Any]) -> tuple[Any, ...]:
         f"{worker.get('in_flight')}/{worker.get('lanes')}",
         _megabytes(worker.get("memory_used_bytes")),
         _ago(worker.get("heartbeat_age_ms")),
+        _digest(worker.get("artifact_id")),
         worker.get("worker_id"),
     )
 
@@ -139,6 +140,12 @@ def _wrapped(line: str) -> list[str]:
 def _short(artifact_id: str | None) -> str | None:
     """``model@digest`` with as much of the digest as its queue's name has."""
     return None if artifact_id is None else re.sub(r"sha256:(.{12}).*", r"\1", artifact_id)
+
+
+def _digest(artifact_id: str | None) -> str | None:
+    """The first digits of an artifact's digest, by which the queues' table tells its name."""
+    found = re.search(r"sha256:(.{8})", artifact_id or "")
+    return found[1] if found else None
 
 
 def _megabytes(count: int | None) -> str | None:

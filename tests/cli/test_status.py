@@ -27,6 +27,7 @@ WORKERS: list[dict[str, Any]] = [
         "in_flight": 31,
         "memory_used_bytes": 12 << 30,
         "heartbeat_age_ms": 250,
+        "artifact_id": ARTIFACT,
     },
     {
         "worker_id": "gpu-host-18-4711-0a1b2c3d",
@@ -97,6 +98,7 @@ def test_status_shows_queue_lanes_waits_and_workers_in_80_columns(
         assert fact in said
     assert "1 ready, 1 unavailable" in said
     assert "31/32" in said
+    assert "aaaaaaaa  gpu-host-17" in said
     assert "accelerator_unavailable: no CUDA" in said
     assert "refusal: no_ready_worker" in said
     assert "python -m gpu_worker" in said
