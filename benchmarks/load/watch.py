@@ -14,6 +14,8 @@ from benchmarks.load.records import Sample
 LOAD_EVERY_S: Final = 0.2
 HEALTH_EVERY_S: Final = 0.1
 DEPTH_EVERY_S: Final = 0.02
+UNANSWERED_S: Final = 60.0
+"""What a probe counts with that was refused or broken off."""
 
 
 class Watch:
@@ -54,8 +56,11 @@ class Watch:
 
     async def _look_at_health(self) -> None:
         sent = time.perf_counter()
-        reply = await self._caller.get(HEALTH)
-        self.health_s.append(time.perf_counter() - sent if reply.status == 200 else float("inf"))
+        try:
+            served = (await self._caller.get(HEALTH)).status == 200
+        except OSError:
+            served = False
+        self.health_s.append(time.perf_counter() - sent if served else UNANSWERED_S)
 
     async def _look_at_depth(self) -> None:
         assert self._depth is not None
