@@ -187,7 +187,8 @@ def test_a_cancelled_stream_ends_with_an_error_event(client: httpx.Client) -> No
 def test_a_request_that_nobody_hears_any_more_is_forgotten(client: httpx.Client) -> None:
     """When the last caller leaves, the result is 404 and the id is free for another text."""
     with client.stream("POST", SPEECH, json={**LONG, **JSONL, "request_id": "left"}) as reply:
-        next(reply.iter_lines())
+        lines = reply.iter_lines()  # held: without it httpx would hang up
+        next(lines)
         assert client.get(f"{SPEECH}/left").json()["state"] == "running"
 
     deadline = time.monotonic() + 20
