@@ -25,8 +25,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ReapReport:
-    """What one pass over one queue did. ``held``: leases and listeners may not lapse now.
-    ``mended``: keys that held something else than they may."""
+    """What one pass over one queue did. ``held``: leases and listeners may not lapse now."""
 
     queue: str
     held: bool
@@ -36,7 +35,6 @@ class ReapReport:
     abandoned: int
     pushed: int
     swept: int
-    mended: int = 0
 
     @property
     def eventful(self) -> bool:
@@ -70,9 +68,8 @@ class Reaper:
         except ResponseError as error:
             if "WRONGTYPE" not in str(error):
                 raise
-            log.error("keys_mended", key=self._keys.queues)
-            self._redis.unlink(self._keys.queues)  # heartbeats and admissions name them again
-            return []
+            self._scripts.mend()
+            return []  # heartbeats and admissions name them again
         return sorted(name.decode() for name in names)
 
     def _reap(self, queue: str) -> ReapReport:
@@ -93,14 +90,12 @@ class Reaper:
             self._gap_ms,
             keys=(carrier.list_key,),
         )
-        held, returned, lost, expired, abandoned, mended = (int(value) for value in reply[:6])
-        count, *job_ids = (part.decode() for part in reply[6:])
+        held, returned, lost, expired, abandoned = (int(value) for value in reply[:5])
+        count, *job_ids = (part.decode() for part in reply[5:])
         missing, leftovers = job_ids[: int(count)], job_ids[int(count) :]
         for job_id in missing:
             carrier.push(job_id)
         carrier.forget(leftovers)
-        if mended:
-            log.error("keys_mended", queue=queue, count=mended)
         if self._passes % FORGET_EVERY == 1:
             carrier.forget_the_dead()
         report = ReapReport(
@@ -112,7 +107,6 @@ class Reaper:
             abandoned,
             len(missing),
             len(leftovers),
-            mended,
         )
         if report.eventful:
             log.info(

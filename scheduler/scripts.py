@@ -2,19 +2,33 @@
 
 Each file of ``lua/`` is loaded behind ``common.lua``. They compute the names of their keys, which
 rules out Redis Cluster; one Redis, or a primary with replicas, is what the service runs on.
+
+A script that meets a value of another type in the place of a key of ours breaks off; the mending
+script then puts the books right, and the first is run once more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import structlog
 from redis.asyncio import Redis as AsyncRedis
+from redis.exceptions import ResponseError
 
 if TYPE_CHECKING:
     from redis import Redis
     from redis.commands.core import AsyncScript, Script
+
+
+log = structlog.get_logger()
+
+Argument = str | bytes | int
+
+MENDED_LEASE_MS: Final = 3000
+"""How long the owner of a job that is found running has to renew its lease."""
 
 
 @cache
@@ -33,7 +47,19 @@ class Scripts:
         self._namespace = namespace
         self._loaded: dict[str, Script] = {}
 
-    def call(self, name: str, *args: str | bytes | int, keys: tuple[str, ...] = ()) -> Any:
+    def call(self, name: str, *args: Argument, keys: tuple[str, ...] = ()) -> Any:
+        try:
+            return self._run(name, args, keys)
+        except ResponseError as error:
+            if not _is_damage(error):
+                raise
+        self.mend(keys)
+        return self._run(name, args, keys)
+
+    def mend(self, keys: tuple[str, ...] = ()) -> None:
+        _report(self._run("mend", (MENDED_LEASE_MS,), keys))
+
+    def _run(self, name: str, args: Sequence[Argument], keys: tuple[str, ...]) -> Any:
         script = self._loaded.get(name)
         if script is None:
             script = self._loaded[name] = self._redis.register_script(source(name))
@@ -48,8 +74,25 @@ class AsyncScripts:
         self._namespace = namespace
         self._loaded: dict[str, AsyncScript] = {}
 
-    async def call(self, name: str, *args: str | bytes | int, keys: tuple[str, ...] = ()) -> Any:
+    async def call(self, name: str, *args: Argument, keys: tuple[str, ...] = ()) -> Any:
+        try:
+            return await self._run(name, args, keys)
+        except ResponseError as error:
+            if not _is_damage(error):
+                raise
+        _report(await self._run("mend", (MENDED_LEASE_MS,), keys))
+        return await self._run(name, args, keys)
+
+    async def _run(self, name: str, args: Sequence[Argument], keys: tuple[str, ...]) -> Any:
         script = self._loaded.get(name)
         if script is None:
             script = self._loaded[name] = self._redis.register_script(source(name))
         return await script(keys=keys, args=[self._namespace, *args])
+
+
+def _is_damage(error: ResponseError) -> bool:
+    return "WRONGTYPE" in str(error)
+
+
+def _report(count: int) -> None:
+    log.error("keys_mended", count=count)

@@ -211,9 +211,9 @@ local function end_job(id, o, now)
     'line', 'budget')
   local queue, principal = job.queue, job.principal
   if job.cancel == 'abandoned' then o.abandoned = '1' end
-  redis.call('HDEL', jk, 'payload')
   leave_waiting(id, queue, job)
   leave_running(id, queue, job)
+  redis.call('HDEL', jk, 'payload')
   if job.cancellation_id then
     redis.call('PEXPIRE', key('turn', principal, job.cancellation_id), o.metadata_ttl)
   end
@@ -247,7 +247,6 @@ local function end_job(id, o, now)
     redis.call('PEXPIRE', jk, o.metadata_ttl)
     local rk = key('request', principal, job.request_id)
     if call_if_sound('GET', rk) == id then redis.call('PEXPIRE', rk, o.metadata_ttl) end
-    retain(id, frames * FRAME_BYTES, now, o.result_ttl, o.cap)
   end
   redis.call('ZADD', key('ended', queue), now, id)
 
@@ -259,6 +258,7 @@ local function end_job(id, o, now)
     measure(stats, {'service_ms', now - job.attempt_ms, 'service_frames', frames,
       'service_budget', tonumber(job.budget)})
   end
+  if o.abandoned ~= '1' then retain(id, frames * FRAME_BYTES, now, o.result_ttl, o.cap) end
 end
 
 -- Nobody listens any more: stop the work, and let a retry with the same id start afresh.

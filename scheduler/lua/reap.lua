@@ -4,52 +4,21 @@
 -- KEYS: RQ's list of this queue. ARGV: ns, queue, max_attempts, lease_ms, silence_ms, batch,
 --   result_ttl, metadata_ttl, cap, gap_ms (nothing to do when this queue was reaped so lately; 0:
 --   always), which keeps the cost from growing with the number of workers that reap
--- Returns {held, returned, lost, expired, abandoned, mended (keys that held what they may not), n, n jobs that no list holds, jobs that ended a
+-- Returns {held, returned, lost, expired, abandoned, n, n jobs that no list holds, jobs that ended a
 --   while ago and that RQ may still know}
 local queue, max_attempts = ARGV[2], tonumber(ARGV[3])
 local lease, silence, batch = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local now = now_ms()
 local waiting, running, reaper = key('waiting', queue), key('running', queue), key('reaper')
-local returned, lost, expired, abandoned, mended = 0, 0, 0, 0, 0
+local returned, lost, expired, abandoned = 0, 0, 0, 0
 
--- What somebody put in the place of a key of ours is removed; what the key held is put together again
--- from the rest as far as it can be: here, by the renewals of leases, or by the heartbeats.
-local function mend(k, kind)
-  if holds(k, kind) then return false end
-  redis.call('UNLINK', k)
-  mended = mended + 1
-  return true
-end
-
-mend(reaper, 'hash')
 local reaped = 'last_ms:' .. queue
 local since = now - tonumber(redis.call('HGET', reaper, reaped) or '0')
 if since >= 0 and since < tonumber(ARGV[10]) then -- below 0, the clock was put back
-  return {'0', '0', '0', '0', '0', '0', '0'}
+  return {'0', '0', '0', '0', '0', '0'}
 end
 
-local ring, stats = key('ring', queue), key('stats', queue)
-for _, k in ipairs({key('workers'), key('gateways'), key('retained'), key('lanes', queue),
-  key('ended', queue), running, ring}) do
-  mend(k, 'zset')
-end
-mend(KEYS[1], 'list')
-for _, line in ipairs(redis.call('ZRANGE', ring, 0, -1)) do mend(key('line', queue, line), 'zset') end
-if mend(waiting, 'zset') then
-  for _, line in ipairs(redis.call('ZRANGE', ring, 0, -1)) do
-    for _, id in ipairs(redis.call('ZRANGE', key('line', queue, line), 0, -1)) do
-      local job = read_job(id, 'line', 'seq')
-      if job.line == line and intact(id, 'waiting') then
-        redis.call('ZADD', waiting, scored(class_of(line), job.seq), id)
-      end
-    end
-  end
-end
-if mend(stats, 'hash') then
-  redis.call('UNLINK', ring) -- its turns were counted there
-  redis.call('HSET', stats, 'admitted', redis.call('ZCARD', waiting) + redis.call('ZCARD', running))
-end
-if mended > 0 then redis.call('HINCRBY', stats, 'mended', mended) end
+local ring = key('ring', queue)
 
 local function finish(id, reason, code, message)
   local o = ending(7)
@@ -150,7 +119,7 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', retained, '-inf', now, 'LIMI
 end
 
 local report = {held and '1' or '0', tostring(returned), tostring(lost), tostring(expired),
-  tostring(abandoned), tostring(mended)}
+  tostring(abandoned)}
 report[#report + 1] = tostring(#missing)
 for _, id in ipairs(missing) do report[#report + 1] = id end
 local leftovers = redis.call('ZRANGEBYSCORE', key('ended', queue), '-inf', now - 2000, 'LIMIT', 0, batch)

@@ -1,0 +1,80 @@
+-- Put right what somebody put in the place of a key that all jobs share, after a script met it and broke
+-- off. What is no value of the right type is removed, and everything that can be told from the jobs
+-- themselves is told anew: who waits, who runs, the lines, the ring, the sums and the count of the
+-- admitted. Heartbeats and gateways renew the rest. Reads every key: for such a case only.
+-- KEYS: RQ's list of a queue, if one was in use. ARGV: ns, lease_ms
+-- Returns how many keys were removed.
+local lease = tonumber(ARGV[2])
+local now = now_ms()
+local mended = 0
+
+local function mend(k, kind)
+  if holds(k, kind) then return false end
+  redis.call('UNLINK', k)
+  mended = mended + 1
+  return true
+end
+
+mend(key('queues'), 'set')
+for _, name in ipairs({'workers', 'gateways', 'retained'}) do mend(key(name), 'zset') end
+if mend(key('reaper'), 'hash') then
+  for _, member in ipairs(redis.call('ZRANGE', key('retained'), 0, -1)) do
+    local bytes = tonumber(string.match(member, '|(%d+)$') or '') or 0
+    redis.call('HINCRBY', key('reaper'), 'retained_bytes', bytes)
+  end
+end
+for _, list in ipairs(KEYS) do mend(list, 'list') end
+
+-- Names of queues: those that are known, and those that jobs name.
+local jobs, queues = {}, {}
+for _, queue in ipairs(redis.call('SMEMBERS', key('queues'))) do queues[queue] = {} end
+for _, k in ipairs(redis.call('KEYS', key('job', '*'))) do
+  local id = string.sub(k, #NS + 6)
+  local queue = read_job(id, 'queue').queue
+  if queue and intact(id) then
+    queues[queue] = queues[queue] or {}
+    table.insert(queues[queue], id)
+  end
+end
+
+local function keep(set, state)
+  for _, id in ipairs(redis.call('ZRANGE', set, 0, -1)) do
+    local said = read_job(id, 'state').state
+    if said and said ~= state then redis.call('ZREM', set, id) end
+  end
+end
+
+local function rebuild(queue, ids)
+  local waiting, running, stats = key('waiting', queue), key('running', queue), key('stats', queue)
+  for _, name in ipairs({'waiting', 'running', 'lanes', 'ended'}) do mend(key(name, queue), 'zset') end
+  if mend(stats, 'hash') then redis.call('UNLINK', key('ring', queue)) end -- it counted the turns
+  mend(key('ring', queue), 'zset')
+  for _, line in ipairs(redis.call('ZRANGE', key('ring', queue), 0, -1)) do
+    mend(key('line', queue, line), 'zset')
+  end
+  keep(waiting, 'waiting')
+  keep(running, 'running')
+  table.sort(ids)
+  local sums = {['waiting_frames:interactive'] = 0, ['waiting_frames:batch'] = 0, running_frames = 0,
+    running_since_ms = 0}
+  for _, id in ipairs(ids) do
+    local job = read_job(id, 'state', 'line', 'seq', 'budget', 'attempt_ms')
+    local frames = 'running_frames'
+    if job.state == 'waiting' then
+      frames = 'waiting_frames:' .. class_of(job.line)
+      redis.call('ZADD', waiting, scored(class_of(job.line), job.seq), id)
+      mend(key('line', queue, job.line), 'zset')
+      join_line(id, queue, job.line, job.seq)
+    else
+      redis.call('ZADD', running, 'NX', now + lease, id)
+      sums.running_since_ms = sums.running_since_ms + job.attempt_ms
+    end
+    sums[frames] = sums[frames] + job.budget
+  end
+  for name, sum in pairs(sums) do redis.call('HSET', stats, name, string.format('%.0f', sum)) end
+  redis.call('HSET', stats, 'admitted', redis.call('ZCARD', waiting) + redis.call('ZCARD', running)
+    + tonumber(redis.call('HGET', stats, 'ended') or '0'))
+end
+
+for queue, ids in pairs(queues) do rebuild(queue, ids) end
+return mended
