@@ -75,3 +75,29 @@ def test_each_alert_leads_to_its_runbook() -> None:
         page, _, anchor = rule["annotations"]["runbook"].partition("#")
         assert page == "docs/operating.md", name
         assert anchor in anchors, name
+
+
+def test_the_scrape_configuration_fits_the_containers() -> None:
+    """promtool accepts it, its alerts are ours, and it names the services and ports of the compose
+    file."""
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    config = document("prometheus.yml")
+    named = {
+        (name, str(found["port"]))
+        for job in config["scrape_configs"]
+        for found in job["dns_sd_configs"]
+        for name in found["names"]
+    }
+
+    def port(name: str, variable: str) -> tuple[str, str]:
+        return name, compose["services"][name]["environment"][variable]
+
+    assert named == {
+        port("gateway", "PSIONIC_CSM_PORT"),
+        *(
+            port(name, "PSIONIC_CSM_METRICS_PORT")
+            for name in ("scheduler", "worker", "worker-cuda")
+        ),
+    }
+    assert config["rule_files"] == ["alerts.yml"]
+    assert "SUCCESS" in promtool("check", "config", "prometheus.yml", within=DEPLOY)

@@ -405,3 +405,19 @@ def test_the_worker_side_imports_no_torch() -> None:
     )
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_each_step_that_makes_a_frame_is_timed(tiny_artifact: Artifact) -> None:
+    """One time per frame of the one lane that speaks, and none for prefill or idling."""
+    steps: list[float] = []
+    settings = WorkerSettings.from_env({"PSIONIC_CSM_TORCH_THREADS": "1"})
+    runtime = Runtime(settings, tiny_artifact.directory, steps.append)
+    runtime.start()
+    try:
+        settled(runtime).submit(speech("a"))
+        frames = [event for event in collect(runtime, has_ended) if isinstance(event, Frame)]
+    finally:
+        runtime.close(WAIT_S)
+
+    assert len(steps) == len(frames) > 0
+    assert all(0 < each < WAIT_S for each in steps)
