@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable
 from typing import Any, Final, cast
 
@@ -39,6 +40,7 @@ HEAD_TIMEOUT_S: Final = 20.0
 """From the connection, or the first byte of a further request, to the end of the head."""
 SEND_STALL_S: Final = 30.0
 LINGER_S: Final = 2.0
+SYSTEM_BUFFER_BYTES: Final = 128 << 10
 
 log = structlog.get_logger()
 
@@ -77,6 +79,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._bound_system_buffer()
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -184,6 +187,12 @@ class BoundedHttp(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _bound_system_buffer(self) -> None:
+        """Else the system takes megabytes for a client that takes nothing."""
+        connection = self.transport.get_extra_info("socket")
+        if connection is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SYSTEM_BUFFER_BYTES)
 
     def _start_stall_timer(self) -> None:
         """While nothing is added to what waits for the client, see to it that it gets less."""

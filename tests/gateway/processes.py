@@ -91,6 +91,10 @@ class Process:
         assert isinstance(claim, Claim)
         return claim
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def keys(self, pattern: str) -> list[bytes]:
         """The keys of this deployment that match."""
         found: Any = self._redis.keys(f"t:{pattern}")

@@ -1,0 +1,129 @@
+"""Readers that take little or nothing: bounded memory, bounded time, everybody else is served."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shared.wav import FRAME_BYTES
+from tests.conftest import redis_in
+from tests.gateway.artifacts import write_artifact
+from tests.gateway.processes import Process, until
+from tests.gateway.world import SPEECH, pcm
+
+pytestmark = pytest.mark.redis
+
+FRAMES = 250
+READERS = 60
+ANSWER_BYTES = FRAMES * FRAME_BYTES
+MAX_GROWTH = READERS * ANSWER_BYTES // 2
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    with redis_in(tmp_path_factory.mktemp("slow")) as server:
+        artifact = write_artifact(tmp_path_factory.mktemp("artifact"))
+        process = Process(server, artifact, PSIONIC_CSM_SEND_STALL_MS="1500")
+        yield process
+        process.close()
+
+
+def post(process: Process, request_id: str, **more: object) -> socket.socket:
+    """A client that has asked and reads nothing yet, with little room of its own."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    client.settimeout(20)
+    client.connect((process.http.base_url.host, process.http.base_url.port))
+    asked = {"input": "Hello.", "request_id": request_id, "max_audio_length_ms": 20_000, **more}
+    body = json.dumps(asked).encode()
+    client.sendall(
+        f"POST {SPEECH} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
+    return client
+
+
+def spoken(process: Process, request_id: str) -> None:
+    """A long answer is there to be had."""
+    process.worker.beat()
+    client = post(process, request_id, stream=True, stream_format="audio", response_format="pcm")
+    claim = process.claim()
+    process.worker.post(claim, *range(FRAMES))
+    process.worker.end(claim, FRAMES)
+    assert b"".join(map(pcm, range(FRAMES)))[-100:] in everything(client)[-200:]
+
+
+def everything(client: socket.socket) -> bytes:
+    heard = bytearray()
+    with client:
+        while piece := client.recv(65536):
+            heard += piece
+    return bytes(heard)
+
+
+def resident_bytes(process: Process) -> int:
+    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+    return pages * 4096
+
+
+def stalls(process: Process) -> int:
+    return sum(line["event"] == "reader_stalled" for line in process.lines)
+
+
+@pytest.mark.parametrize(
+    "transport",
+    [
+        {"response_format": "wav"},
+        {"stream": True, "stream_format": "multipart_mixed"},
+        {"stream": True, "stream_format": "audio", "response_format": "pcm"},
+    ],
+)
+def test_readers_that_take_nothing_are_let_go(
+    process: Process, transport: dict[str, object]
+) -> None:
+    """They cost a bounded piece of memory for a bounded time, and then their connections end."""
+    request_id = "-".join(str(value) for value in transport.values())
+    spoken(process, request_id)
+    before, stalled = resident_bytes(process), stalls(process)
+    clients = [post(process, request_id, **transport) for _ in range(READERS)]
+
+    until(lambda: stalls(process) - stalled == READERS, 30)
+
+    grown = resident_bytes(process) - before
+    assert grown < MAX_GROWTH
+    assert process.http.get("/health/live").status_code == 200
+    for client in clients:
+        client.close()
+
+
+def test_a_dead_reader_doesnt_hold_its_lane(process: Process) -> None:
+    """The worker is never held up: it speaks to the end at its own pace, and the job ends."""
+    process.worker.beat()
+    client = post(process, "dead", stream=True, stream_format="audio", response_format="pcm")
+    claim = process.claim()
+    verdicts = process.worker.post(claim, *range(FRAMES))
+    process.worker.end(claim, FRAMES)
+
+    assert set(verdicts) == {"ok"}
+    assert process.http.get(f"{SPEECH}/dead").json()["state"] == "ended"
+    client.close()
+
+
+def test_a_slow_reader_gets_everything(process: Process) -> None:
+    """Long after the end, as long as it goes on taking."""
+    process.worker.beat()
+    client = post(process, "slow", stream=True, stream_format="audio", response_format="pcm")
+    claim = process.claim()
+    process.worker.post(claim, *range(FRAMES))
+    process.worker.end(claim, FRAMES)
+    heard = bytearray()
+    with client:
+        while piece := client.recv(4096):
+            heard += piece
+
+    assert pcm(FRAMES - 1) in heard[-FRAME_BYTES - 100 :]
