@@ -19,12 +19,15 @@ from benchmarks.bounds import judge
 from benchmarks.load_probe import loading
 from benchmarks.material import material
 from benchmarks.overhead import overhead
-from benchmarks.records import Lanes, Oracle, Report, Spread, Subject
+from benchmarks.records import GIVEN, Lanes, Oracle, Report, Spread, Subject
 from benchmarks.rig import SENTENCE, Opened, Rig, open_model
 from benchmarks.timing import Turn, take_turns, warmed
 from gpu_worker.model.checkpoint import load_state
-from gpu_worker.model.layouts import torchtune_shapes
-from shared.governance.artifacts import Artifact
+from gpu_worker.model.layouts import torchtune_shapes, widen
+from gpu_worker.model.products import multiplies_int8
+from gpu_worker.model.quantize import LITERAL
+from shared.errors import SpeechError
+from shared.governance.artifacts import Artifact, load_artifact
 
 FRAMES_PER_TURN: Final = 2
 ORACLE_BATCHES: Final = (1, 4)
@@ -37,9 +40,13 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure. ``frames`` is how many of each variant; ``cache`` holds the weights."""
+    """What to measure. ``frames`` is how many of each variant; ``cache`` holds the weights.
+
+    ``artifact`` is a directory to measure in the place of weights of ``size``.
+    """
 
     size: str
+    artifact: Path | None
     lanes: tuple[int, ...]
     frames: int
     threads: int
@@ -61,8 +68,7 @@ def run(plan: Plan, say: Say) -> Report:
     """Measure it all. Raises SpeechError, ProbeFailed or OSError when the material fails."""
     began, load_before = time.monotonic(), machine.load_average()
     torch.set_num_threads(plan.threads)
-    say(f"weights of size {plan.size}")
-    artifact, is_new = material(plan.size, plan.cache)
+    artifact, origin = _chosen(plan, say)
     say("loading, in a process of its own")
     loaded = loading(artifact, plan.dtype, LOADED_LANES, plan.threads)
     with torch.inference_mode():
@@ -82,7 +88,7 @@ def run(plan: Plan, say: Say) -> Report:
             spent = overhead(speaking.frame(most), most.lanes, 3)
     report = Report(
         machine=machine.describe(load_before),
-        subject=_subject(plan, artifact, opened, is_new=is_new),
+        subject=_subject(plan, artifact, opened, origin),
         read_bytes_per_s=Spread.of([machine.STREAM_BYTES / s for s in samples["read"]]),
         lanes=tuple(
             Lanes(n, Spread.of(samples[f"lanes {n}"]), Spread.of(samples[f"codec {n}"]))
@@ -104,6 +110,18 @@ def run(plan: Plan, say: Say) -> Report:
         notes=() if oracle.is_installed() else (NO_ORACLE,),
     )
     return replace(report, bounds=judge(report))
+
+
+def _chosen(plan: Plan, say: Say) -> tuple[Artifact, str]:
+    """The artifact, and where it comes from. SpeechError for one that has no prompt to measure."""
+    if plan.artifact is None:
+        say(f"weights of size {plan.size}")
+        artifact, is_new = material(plan.size, plan.cache)
+        return artifact, f"{'built now' if is_new else 'built before'} in {artifact.directory}"
+    artifact = load_artifact(plan.artifact)
+    if not artifact.voices.default.has_prompt:
+        raise SpeechError("artifact_unavailable", "the default voice has no prompt to measure with")
+    return artifact, str(artifact.directory)
 
 
 def _frames(plan: Plan, opened: Opened, rigs: dict[int, Rig], say: Say) -> dict[str, list[float]]:
@@ -129,7 +147,9 @@ def _oracle_turns(opened: Opened, say: Say) -> dict[str, Turn]:
         say(NO_ORACLE)
         return {}
     config, dtype = opened.checkpoint.config, opened.model.dtype
-    built = oracle.build_oracle(config, load_state(opened.artifact, config, dtype=dtype), dtype)
+    state = load_state(opened.artifact, config, dtype=dtype)
+    widen(state)  # what is quantized; transformers runs the same numbers in ``dtype``
+    built = oracle.build_oracle(config, state, dtype)
     ids = opened.checkpoint.tokenizer.encode(0, SENTENCE)
 
     def turn(batch: int) -> Turn:
@@ -138,18 +158,19 @@ def _oracle_turns(opened: Opened, say: Say) -> dict[str, Turn]:
     return {f"oracle {batch}": turn(batch) for batch in ORACLE_BATCHES}
 
 
-def _subject(plan: Plan, artifact: Artifact, opened: Opened, *, is_new: bool) -> Subject:
+def _subject(plan: Plan, artifact: Artifact, opened: Opened, origin: str) -> Subject:
     config = opened.checkpoint.config
     shapes = torchtune_shapes(config)
     elements = arithmetic.weight_elements_per_frame(shapes, config.num_codebooks)
+    is_int8 = artifact.manifest.quantization == LITERAL and multiplies_int8(opened.device)
     return Subject(
-        size=plan.size,
+        size=plan.size if plan.artifact is None else GIVEN,
         artifact_id=artifact.artifact_id,
-        origin=f"{'built now' if is_new else 'built before'} in {artifact.directory}",
-        dtype=plan.dtype,
+        origin=origin,
+        dtype=f"{plan.dtype}, matrices int8" if is_int8 else plan.dtype,
         chunk=plan.chunk,
         parameters=arithmetic.elements(shapes),
-        weight_bytes_per_frame=elements * opened.model.dtype.itemsize,
+        weight_bytes_per_frame=elements * (1 if is_int8 else opened.model.dtype.itemsize),
     )
 
 

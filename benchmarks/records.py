@@ -5,9 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from benchmarks import arithmetic
+
+GIVEN: Final = "as given"
+"""In the place of a size: an artifact that was named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The model that was measured and how it lay in memory.
+    """The model that was measured and how it lay in memory. ``size`` is GIVEN for an artifact.
 
     ``weight_bytes_per_frame`` is what one frame of all lanes reads of the weights: the backbone
     once, the depth decoder once per codebook after the first.
@@ -63,6 +66,10 @@ class Subject:
     chunk: int
     parameters: int
     weight_bytes_per_frame: int
+
+    @property
+    def is_seeded(self) -> bool:
+        return self.size != GIVEN
 
 
 @dataclass(frozen=True, slots=True)

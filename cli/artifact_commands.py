@@ -86,3 +86,26 @@ def quantize_artifact(
         "directory": str(artifact.directory),
     }
     show.facts_or_json(facts, as_json)
+
+
+@app.command("compare")
+def compare_artifacts(
+    parent: Annotated[Path, typer.Argument(help="The parent's directory, or csm-1b.")],
+    child: Annotated[Path, typer.Argument(help="The directory of one that was made from it.")],
+    frames: Annotated[
+        int, typer.Option("--frames", min=1, max=125, help="Frames of each of twenty prompts.")
+    ] = 12,
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="bfloat16 or float32, of what isn't quantized.")
+    ] = "float32",
+    as_json: AsJson = False,
+) -> None:
+    """Say how far an artifact speaks as its parent does: code by code, on this machine's CPU."""
+    from cli import artifacts, show
+
+    with show.activity() as activity:
+        found = artifacts.compare_here(parent, child, frames, dtype, activity)
+    if as_json:
+        show.document(found)
+    else:
+        show.facts([(name.replace("_", " "), str(value)) for name, value in found.items()])

@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -120,6 +120,30 @@ def quantize_here(source: Path, target: Path, bits: int) -> Artifact:
         raise CommandFailed(NOT_GENUINE, str(error)) from error
     except OSError as error:
         raise CommandFailed(NOT_STARTED, f"can't make {target}: {error}") from error
+
+
+def compare_here(
+    parent: Path, child: Path, frames: int, dtype: str, notify: Callable[[str], None]
+) -> dict[str, object]:
+    """How far ``child`` agrees with the artifact it was made from, by what it speaks here."""
+    one, other = open_artifact(parent), open_artifact(child)
+    if other.manifest.parent_artifact_id != one.artifact_id:
+        raise CommandFailed(USAGE, f"{other.artifact_id} was not made from {one.artifact_id}")
+    if dtype not in ("bfloat16", "float32"):
+        raise CommandFailed(USAGE, "--dtype is bfloat16 or float32")
+    try:
+        import torch
+
+        from benchmarks.agreement import agreement
+    except ImportError as error:
+        raise CommandFailed(
+            NOT_STARTED, f"comparing needs what a worker needs ({error})", hint=WORKER_EXTRA
+        ) from error
+    try:
+        found = agreement(one, other, frames, getattr(torch, dtype), notify)
+    except SpeechError as error:
+        raise CommandFailed(NOT_STARTED, error.message, code=error.code) from error
+    return {"parent": one.artifact_id, "artifact": other.artifact_id} | asdict(found)
 
 
 def build_in_subprocess(directory: Path, environment: Mapping[str, str] = os.environ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cli import show
-from cli.artifacts import WORKER_EXTRA
+from cli.artifacts import WORKER_EXTRA, open_artifact
 from cli.exits import NOT_STARTED, USAGE, CommandFailed
 from shared.cores import usable_cores
 from shared.errors import SpeechError
@@ -32,6 +32,7 @@ class Wish:
     """What was asked for on the command line."""
 
     size: str
+    artifact: Path | None
     lanes: str
     frames: int
     threads: int | None
@@ -54,6 +55,7 @@ def run(wish: Wish) -> None:
         ) from error
     plan = engine.Plan(
         size=wish.size,
+        artifact=open_artifact(wish.artifact).directory if wish.artifact else None,
         lanes=lanes,
         frames=wish.frames,
         threads=wish.threads or usable_cores(),

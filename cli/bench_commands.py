@@ -15,6 +15,10 @@ def bench_engine(
     size: Annotated[
         str, typer.Option("--size", help="full is CSM-1B's; also demo and tiny.")
     ] = "full",
+    artifact: Annotated[
+        Path | None,
+        typer.Option("--artifact", help="Measure the artifact in this directory instead."),
+    ] = None,
     lanes: Annotated[str, typer.Option("--lanes", help="Numbers of lanes to measure.")] = "1,2,4,8",
     frames: Annotated[
         int, typer.Option("--frames", min=2, max=1000, help="Frames of each variant.")
@@ -46,6 +50,7 @@ def bench_engine(
     command.run(
         command.Wish(
             size=size,
+            artifact=artifact,
             lanes=lanes,
             frames=frames,
             threads=threads,

@@ -17,6 +17,7 @@ from benchmarks.gpu import invariance, parity, stepping
 from benchmarks.gpu.target import WHOLE, Bounds, Check, Target, target_on
 from benchmarks.material import material
 from benchmarks.rig import Rig, frames_of, open_model
+from benchmarks.trace import CHUNK, trace
 from gpu_worker.step import FrameStep
 
 LANES = (1, 2, 3)
@@ -149,8 +150,8 @@ def test_other_weights_are_no_parity(target: Target) -> None:
     opened = open_model(target.artifact, "cpu", WHOLE)
     prompt = opened.text_frames("One.")
     with torch.inference_mode():
-        right = parity.trace(opened, prompt, 2)
-        again = parity.trace(opened, prompt, 2, right.codes)
+        right = trace(opened, prompt, 2)
+        again = trace(opened, prompt, 2, right.codes)
         wrong = replace(right, logits=right.logits.clone())
         wrong.logits[1, 3, right.codes[1, 3]] -= 100.0
 
@@ -169,8 +170,8 @@ def test_a_trace_is_what_the_engine_says(target: Target) -> None:
     """The forced context is that of a greedy request: parity speaks of what is served."""
     opened = open_model(target.artifact, "cpu", WHOLE)
     with torch.inference_mode():
-        traced = parity.trace(opened, opened.text_frames("One."), 3)
-        rig = Rig(opened, 2, parity.CHUNK)
+        traced = trace(opened, opened.text_frames("One."), 3)
+        rig = Rig(opened, 2, CHUNK)
         rig.submit(replace(rig.generation("One.", max_frames=3), top_k=1))
         codes = [f.codes for _ in range(3) for f in frames_of(rig.tick())]
 
