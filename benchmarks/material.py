@@ -9,38 +9,21 @@ Weights that were never trained cost what trained ones cost. They say nothing ab
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from gpu_worker.codec import default_mimi_config
 from gpu_worker.model.config import LLAMA_1B, LLAMA_100M, CsmConfig
-from gpu_worker.model.demo import build_demo
-from gpu_worker.model.demo_manifests import (
-    PROMPT_FILE,
-    SPEAKER,
-    VOICES_FILE,
-    demo_manifest,
-    demo_voices,
-)
-from gpu_worker.model.demo_text import TEXT_IDS, TRANSCRIPT, train_tokenizer
-from gpu_worker.model.demo_weights import (
-    SIZES,
-    DemoSize,
-    csm_weights,
-    mimi_weights,
-    synthetic_clip,
-)
-from gpu_worker.model.weights import write_safetensors
-from gpu_worker.prompt import TextTokenizer, context_segment
-from gpu_worker.voices import CODES_TENSOR
+from gpu_worker.model.demo import build_demo, write_artifact
+from gpu_worker.model.demo_text import TEXT_IDS
+from gpu_worker.model.demo_weights import SIZES, DemoSize, synthetic_clip
 from shared.errors import SpeechError
-from shared.governance.artifacts import MANIFEST_NAME, Artifact, load_artifact
+from shared.governance.artifacts import Artifact, load_artifact
 from shared.wav import CODEBOOKS
 
 FULL: Final = "full"
@@ -97,25 +80,7 @@ def _built(directory: Path, recipe: DemoSize) -> Artifact | None:
 def _build_full(directory: Path, recipe: DemoSize) -> None:
     # The demo's tokenizer, a corner of Llama's vocabulary: ids cost the same wherever they lie.
     config = replace(CsmConfig.csm_1b(), bos_id=TEXT_IDS, eos_id=TEXT_IDS + 1)
-    (directory / "config.json").write_text(config.to_json())
-    write_safetensors(directory / "model.safetensors", csm_weights(config))
-    tokenizer_json = train_tokenizer()
-    (directory / "tokenizer.json").write_text(tokenizer_json)
-    tokenizer = TextTokenizer.from_bytes(tokenizer_json.encode(), config)
-    mimi = default_mimi_config()
-    _write_json(directory / "mimi.json", mimi)
-    write_safetensors(directory / "mimi.safetensors", mimi_weights(mimi))
     generator = torch.Generator().manual_seed(1)
-    codes = torch.randint(
-        config.codebook_size, (CODEBOOKS, recipe.prompt_frames), generator=generator
-    ).to(torch.int16)
-    (directory / PROMPT_FILE).parent.mkdir()
-    write_safetensors(directory / PROMPT_FILE, {CODES_TENSOR: codes})
-    segment = context_segment(tokenizer.encode(SPEAKER, TRANSCRIPT), codes.to(torch.int64))
-    clip = synthetic_clip(1)
-    _write_json(directory / VOICES_FILE, demo_voices(recipe, directory, clip, codes, len(segment)))
-    _write_json(directory / MANIFEST_NAME, demo_manifest(recipe, directory))
-
-
-def _write_json(path: Path, document: dict[str, Any]) -> None:
-    path.write_text(json.dumps(document, indent=2) + "\n")
+    shape = (CODEBOOKS, recipe.prompt_frames)
+    codes = torch.randint(config.codebook_size, shape, generator=generator).to(torch.int16)
+    write_artifact(directory, recipe, config, default_mimi_config(), synthetic_clip(1), codes)

@@ -103,10 +103,8 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
         + (f"transformers {m.transformers}" if m.transformers else "no transformers"),
     )
     yield "load average", f"{m.load_average_before} before, {m.load_average_after} after"
-    yield (
-        "weights",
-        f"{s.parameters / 1e9:.3f} billion, {s.dtype}{', seeded, never trained' if s.is_seeded else ''}",
-    )
+    trained = ", seeded, never trained" if s.is_seeded else ""
+    yield "weights", f"{s.parameters / 1e9:.3f} billion, {s.dtype}{trained}"
     yield "artifact", s.artifact_id
     yield "where", s.origin
     yield "prefill chunk", f"{s.chunk} positions"

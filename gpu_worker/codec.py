@@ -122,8 +122,9 @@ class StreamingMimi:
             """[lanes]: whether the last step's samples of each lane were all finite."""
         for state in states:
             state.exec_mask = self._active
-        self._by_lane = [tensor for state in states for tensor in _lane_first(state)]
-        self._by_lane += self._transformer.tensors
+        self.by_lane = [tensor for state in states for tensor in _lane_first(state)]
+        self.by_lane += self._transformer.tensors
+        """All that a frame changes, with the lane as first axis: zeroed, a lane is fresh."""
 
     def _parts(self) -> tuple[Any, ...]:
         return (self._mimi.upsample.convtr, self._mimi.decoder)
@@ -164,13 +165,13 @@ class StreamingMimi:
         Also clears its attention ring: moshi's own reset only moves the write position, and a NaN
         left in the ring would reach every later step, since 0 x NaN is NaN.
         """
-        for tensor in self._by_lane:
+        for tensor in self.by_lane:
             tensor[lane].zero_()
 
     def close(self) -> None:
         """Ends the streams and frees their buffers; the Mimi may then be streamed anew."""
         self._open.close()
-        self._by_lane = []
+        self.by_lane = []
 
 
 class _EntrySum:

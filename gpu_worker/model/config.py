@@ -72,11 +72,6 @@ class CsmConfig:
     frame_rate: float = 12.5
     tie_codebooks_embeddings: bool = True
 
-    @property
-    def frame_samples(self) -> int:
-        """Samples of one frame."""
-        return round(self.sample_rate / self.frame_rate)
-
     @classmethod
     def csm_1b(cls) -> CsmConfig:
         """The published size: torchtune's flavours ``llama-1B`` and ``llama-100M``."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from gpu_worker.codec import build_mimi
 from gpu_worker.model.config import CsmConfig
@@ -120,21 +121,35 @@ def _build(directory: Path, recipe: DemoSize) -> None:
         bos_id=TEXT_IDS,
         eos_id=TEXT_IDS + 1,
     )
+    clip = synthetic_clip(recipe.prompt_frames)
+    write_artifact(directory, recipe, config, reduced_mimi_config(recipe), clip)
+
+
+def write_artifact(
+    directory: Path,
+    recipe: DemoSize,
+    config: CsmConfig,
+    mimi_config: dict[str, Any],
+    clip: Tensor,
+    codes: Tensor | None = None,
+) -> None:
+    """All files of an artifact of seeded weights, into an empty directory.
+
+    ``codes`` int16 [32, frames] are the voice's prompt; without them it is ``clip``, encoded.
+    """
     (directory / "config.json").write_text(config.to_json())
     write_safetensors(directory / "model.safetensors", csm_weights(config))
     tokenizer_json = train_tokenizer()
     (directory / "tokenizer.json").write_text(tokenizer_json)
     tokenizer = TextTokenizer.from_bytes(tokenizer_json.encode(), config)
 
-    mimi_config = reduced_mimi_config(recipe)
     _write_json(directory / "mimi.json", mimi_config)
     weights = mimi_weights(mimi_config)
     write_safetensors(directory / "mimi.safetensors", weights)
-
-    clip = synthetic_clip(recipe.prompt_frames)
-    mimi = build_mimi(mimi_config, weights, decode_only=False)
-    with torch.no_grad():
-        codes = mimi.encode(clip[None, None])[0].to(torch.int16).contiguous()
+    if codes is None:
+        mimi = build_mimi(mimi_config, weights, decode_only=False)
+        with torch.no_grad():
+            codes = mimi.encode(clip[None, None])[0].to(torch.int16).contiguous()
     (directory / PROMPT_FILE).parent.mkdir()
     write_safetensors(directory / PROMPT_FILE, {CODES_TENSOR: codes})
 

@@ -166,7 +166,7 @@ def test_reset_clears_what_a_nan_left(tiny_artifact: Artifact) -> None:
     fresh = play(StreamingMimi(new_mimi(tiny_artifact), LANES), after)
     stream = StreamingMimi(new_mimi(tiny_artifact), LANES)
     play(stream, codes_of(4))
-    for tensor in stream._by_lane:
+    for tensor in stream.by_lane:
         if tensor.is_floating_point():
             tensor[1].fill_(math.nan)
 
@@ -184,7 +184,7 @@ def test_nan_stays_in_its_lane(tiny_artifact: Artifact) -> None:
     codes = codes_of(10)
     plain = play(StreamingMimi(new_mimi(tiny_artifact), LANES), codes)
     stream = StreamingMimi(new_mimi(tiny_artifact), LANES)
-    for tensor in stream._by_lane:
+    for tensor in stream.by_lane:
         if tensor.is_floating_point():
             tensor[1].fill_(math.nan)
 
@@ -196,7 +196,7 @@ def test_nan_stays_in_its_lane(tiny_artifact: Artifact) -> None:
 
 def test_every_changing_buffer_is_known(stream: StreamingMimi) -> None:
     """A frame changes no buffer that a reset would not clear."""
-    known = {tensor.untyped_storage().data_ptr() for tensor in stream._by_lane}
+    known = {tensor.untyped_storage().data_ptr() for tensor in stream.by_lane}
     known.add(stream._active.untyped_storage().data_ptr())
 
     buffers = [

@@ -16,7 +16,7 @@ from gpu_worker.engine import QUIET_PEAK, REPLAYED_PER_TICK, Engine
 from gpu_worker.lanes import Ended, Event, Frame, Generation, Released
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.prompt import Prompt
-from gpu_worker.step import FrameStep
+from gpu_worker.step import FrameStep, Spoken
 from shared.errors import SpeechError
 from tests.gpu_worker.tiny import (
     LANES,
@@ -177,16 +177,31 @@ def run_until(engine: Engine, log: Log, each: Generation, frames: int) -> None:
         engine.tick(log)
 
 
+def prefilled(engine: Engine, step: FrameStep, each: Generation) -> tuple[Tensor, int]:
+    """The state that lane 0 is in when it speaks for the first time, and its position."""
+    states: list[tuple[Tensor, int]] = []
+    speak = step.speak
+
+    def watched(active: Tensor, candidates: int) -> Spoken:
+        states.append((step.hidden[0].clone(), int(step.position[0])))
+        return speak(active, candidates)
+
+    step.speak = watched  # type: ignore[method-assign]
+    run(engine, [each])
+    return states[0]
+
+
 @pytest.mark.parametrize("policy", ["none", PROMPTED])
 def test_chunked_prefill_is_prefill(policy: str) -> None:
     """Whatever the chunk, the prompt leaves the same hidden state, to rounding."""
     states = []
     for chunk in (4, 16, 64):
         engine, step = make_engine(chunk=chunk)
-        engine.submit(generation("a", text="a text of several chunks", context_policy=policy))
-        while engine._lanes[0] and engine._lanes[0].is_prefilling:
-            engine._prefill_chunk()
-        states.append((step.hidden[0].clone(), int(step.position[0])))
+        states.append(
+            prefilled(
+                engine, step, generation("a", "a text of several chunks", context_policy=policy)
+            )
+        )
 
     assert len({position for _, position in states}) == 1
     for hidden, _ in states[1:]:
@@ -200,10 +215,9 @@ def test_cached_context_is_the_context() -> None:
     step.prefill(1, whole.tokens, whole.mask, 0)
     expected = step.hidden[1].clone()
 
-    engine.submit(generation("a", context_policy=PROMPTED))
-    engine._prefill_chunk()
+    found, _ = prefilled(engine, step, generation("a", context_policy=PROMPTED))
 
-    torch.testing.assert_close(step.hidden[0], expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_prompt_frames_count_the_context(engine: Engine) -> None:
@@ -227,7 +241,8 @@ def test_stop_frees_the_lane_within_a_frame(engine: Engine) -> None:
     assert log.events[-1] == Released("a")
     assert len(log.frames("a")) == 3
     assert engine.is_idle
-    assert engine._lanes == [None] * LANES
+    full = run(engine, [generation(key, max_frames=1) for key in "bcde"[:LANES]])
+    assert {full.end(key).finish_reason for key in "bcde"[:LANES]} == {"length"}
 
 
 def test_stop_while_prefilling(engine: Engine) -> None:
@@ -488,7 +503,7 @@ def test_samples_that_are_not_finite_end_the_row() -> None:
     expected = run(engine, [generation("a")])
     log = Log()
     run_until(engine, log, generation("a"), frames=2)
-    for tensor in codec._by_lane:
+    for tensor in codec.by_lane:
         if tensor.is_floating_point():
             tensor[0] = float("nan")
     while not engine.is_idle:

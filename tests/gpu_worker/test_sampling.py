@@ -108,6 +108,29 @@ def test_equal_logits_go_to_the_lower_id() -> None:
     assert set(draw(logits, temperature=1.0, top_k=2)[0].tolist()) == {7, 300}
 
 
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.5, -3.0, 1e-45, 3e38])
+def test_nothing_but_ties(value: float) -> None:
+    """Where all logits are equal, whatever they are, the lowest ids are kept, and evenly drawn."""
+    noise = (2 * torch.arange(400) + 1) * (1 << 24) // 800
+
+    ids, _ = draw(torch.full((400, VOCABULARY), value), top_k=5, noise=noise)
+
+    assert torch.bincount(ids, minlength=CODEBOOK)[:6].tolist() == [80, 80, 80, 80, 80, 0]
+
+
+def test_noise_on_the_border_is_the_next_candidate_s() -> None:
+    """Half of the noise is the first of two equals', and the half itself the second's."""
+    logits = torch.full((1, VOCABULARY), -90.0)
+    logits[0, [3, 9]] = 0.0
+
+    drawn = [
+        draw(logits, top_k=2, noise=torch.tensor([noise]))[0].item()
+        for noise in (0, (1 << 23) - 1, 1 << 23, (1 << 24) - 1)
+    ]
+
+    assert drawn == [3, 3, 9, 9]
+
+
 def test_minus_zero_ties_with_zero() -> None:
     """Minus zero counts as zero, so the lower id wins on every machine."""
     logits = torch.full((1, VOCABULARY), -1.0)

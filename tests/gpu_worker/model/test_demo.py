@@ -54,7 +54,7 @@ def test_demo_has_the_real_frame_contract(demo_artifact: Artifact) -> None:
     config = load_checkpoint(demo_artifact).config
 
     assert (config.num_codebooks, config.codebook_size, config.audio_vocab_size) == (32, 2048, 2051)
-    assert (config.max_seq_len, config.frame_samples) == (2048, 1920)
+    assert (config.max_seq_len, config.sample_rate, config.frame_rate) == (2048, 24_000, 12.5)
 
 
 def test_speech_is_neither_silent_nor_deafening(demo_artifact: Artifact) -> None:
