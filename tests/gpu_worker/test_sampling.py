@@ -118,6 +118,21 @@ def test_nothing_but_ties(value: float) -> None:
     assert torch.bincount(ids, minlength=CODEBOOK)[:6].tolist() == [80, 80, 80, 80, 80, 0]
 
 
+def test_every_codebook_draws_with_its_own_noise() -> None:
+    """Of one frame's noise each codebook takes its own number, and each lane its own row."""
+    sampling = LaneSampling.allocate(2, 1, 3, CPU)
+    for lane in range(2):
+        sampling.set_lane(lane, 1.0, 2, seed=lane, frames=1)
+    noise = torch.tensor([[0, 1, 0], [1, 1, 0]]) * ((1 << 24) - 1)
+    logits = torch.full((2, VOCABULARY), -90.0)
+    logits[:, [3, 9]] = 0.0
+
+    one = Draw(sampling, noise, torch.zeros(2, 3), CODEBOOK, FEW)
+
+    drawn = torch.stack([one(codebook, logits) for codebook in range(3)], dim=1)
+    assert drawn.tolist() == [[3, 9, 3], [9, 9, 3]]
+
+
 def test_noise_on_the_border_is_the_next_candidate_s() -> None:
     """Half of the noise is the first of two equals', and the half itself the second's."""
     logits = torch.full((1, VOCABULARY), -90.0)
