@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Self
 
 import psutil
@@ -11,21 +12,24 @@ import psutil
 class ProcessorTime:
     """Seconds of processor that named processes use between ``start`` and ``stop``.
 
-    The kernel counts in hundredths of a second: measure over several.
+    The kernel counts in hundredths of a second: measure over several. ``waited``: seconds for which
+    they were ready to run and no core was free, 0 where the system does not say.
     """
 
     def __init__(self, pids: Mapping[str, int]) -> None:
         self._processes = {name: psutil.Process(pid) for name, pid in pids.items()}
-        self._before = self._read()
+        self._before, self._waited_before = self._read(), self._read_waits()
         self.used: dict[str, float] = {}
+        self.waited: dict[str, float] = {}
 
     def start(self) -> Self:
-        self._before = self._read()
+        self._before, self._waited_before = self._read(), self._read_waits()
         return self
 
     def stop(self) -> Self:
-        after = self._read()
+        after, waited = self._read(), self._read_waits()
         self.used = {name: after[name] - self._before[name] for name in after}
+        self.waited = {name: max(0.0, waited[name] - self._waited_before[name]) for name in after}
         return self
 
     def of(self, role: str) -> float:
@@ -38,6 +42,20 @@ class ProcessorTime:
 
     def _read(self) -> dict[str, float]:
         return {name: _seconds(process) for name, process in self._processes.items()}
+
+    def _read_waits(self) -> dict[str, float]:
+        return {name: _waited_s(process.pid) for name, process in self._processes.items()}
+
+
+def _waited_s(pid: int) -> float:
+    """Of the threads that it has now: the second number of each one's schedstat, in nanoseconds."""
+    total = 0
+    for stat in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        try:
+            total += int(stat.read_text(encoding="ascii").split()[1])
+        except (OSError, IndexError):
+            continue  # the thread has just ended, or the kernel doesn't count
+    return total / 1e9
 
 
 def _seconds(process: psutil.Process) -> float:

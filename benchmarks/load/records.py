@@ -82,6 +82,16 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class Process:
+    """One process of the stack over a phase: the share of a core that it had, and the share of the
+    time for which it was ready and no core was free."""
+
+    name: str
+    busy: float
+    starved: float
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
     """One load, held for ``seconds``. Rates and goodput leave out the first ``warm_up_s``.
 
@@ -101,6 +111,7 @@ class Phase:
     most_depth: int
     estimate: Estimate | None
     refused: tuple[Refused, ...]
+    processes: tuple[Process, ...] = ()
 
     @property
     def outcomes(self) -> Counter[str]:

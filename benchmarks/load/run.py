@@ -19,8 +19,9 @@ from benchmarks.load.bounds import judge
 from benchmarks.load.drive import drive
 from benchmarks.load.estimate import judge_estimate, judge_refusals
 from benchmarks.load.model import replay
-from benchmarks.load.records import LoadReport, Phase
+from benchmarks.load.records import LoadReport, Phase, Process
 from benchmarks.load.watch import Watch
+from benchmarks.processes import ProcessorTime
 from benchmarks.queue.records import Tail
 from benchmarks.queue.run import described, host
 from benchmarks.target import PacedPlan, Target
@@ -139,8 +140,11 @@ async def _phase(plan: Plan, place: Place, number: int, redis: Redis | None, say
     async with Caller(place.url, place.api_key) as caller:
         began = time.perf_counter()
         watch = Watch(caller, began, _depth(place.target, redis))
+        clock = ProcessorTime(place.target.pids if place.target else {})
         with watch.looking():
             calls, gaps_s = await drive(caller, arrivals, label, began)
+        clock.stop()
+        lasted_s = time.perf_counter() - began
     replayed = replay(calls, place.lanes)
     return Phase(
         name=name,
@@ -155,6 +159,10 @@ async def _phase(plan: Plan, place: Place, number: int, redis: Redis | None, say
         most_depth=watch.most_depth,
         estimate=judge_estimate(calls, watch.samples, replayed),
         refused=judge_refusals(replayed),
+        processes=tuple(
+            Process(name, used / lasted_s, clock.waited[name] / lasted_s)
+            for name, used in clock.used.items()
+        ),
     )
 
 

@@ -27,6 +27,15 @@ def tables(report: LoadReport) -> Iterator[Table]:
         tuple(row for phase in report.phases for row in _times(phase)),
     )
     yield Table(
+        "Processes",
+        ("phase", "process", "of a core", "ready and without one"),
+        tuple(
+            (phase.name, each.name, f"{each.busy:.1%}", f"{each.starved:.1%}")
+            for phase in report.phases
+            for each in phase.processes
+        ),
+    )
+    yield Table(
         "The published wait against the true one, seconds",
         ("phase", "calls", "mean wait", "mean error", "bias", "p90 of error", "replay's error"),
         tuple(row for phase in report.phases for row in _estimate(phase)),

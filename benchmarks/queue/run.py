@@ -45,7 +45,7 @@ class Plan:
     seconds: float = 12.0
     jobs: int = 400
     rounds: int = 6
-    crowd: int = 120
+    crowd: int = 100
 
 
 def run(plan: Plan, start: Start, say: Say) -> QueueReport:

@@ -16,7 +16,7 @@ from benchmarks.load.bounds import after_claim, judge
 from benchmarks.load.estimate import judge_estimate, judge_refusals
 from benchmarks.load.model import replay
 from benchmarks.load.plot import svg
-from benchmarks.load.records import Call, LoadReport, Phase, Refused, Sample
+from benchmarks.load.records import Call, LoadReport, Phase, Process, Refused, Sample
 from benchmarks.load.show import tables
 from benchmarks.queue.records import Host, Tail
 from benchmarks.show import markdown_tables
@@ -235,12 +235,14 @@ def test_tables_and_picture_show_the_phases() -> None:
         load=4.0,
         calls=(*phase().calls, refused(3.0)),
         refused=(Refused("queue_full", 1, 1),),
+        processes=(Process("gateway", 0.25, 0.5),),
     )
     whole = report(phase(name="at capacity", load=1.0), overload)
     text = markdown_tables(tables(replace(whole, bounds=judge(whole))), ())
 
     assert "| overload, 4 x | 1.1 | 1.2 | 2.4 | 3 | ok 10, queue_full 1 |" in text
     assert "| overload | queue_full | 1 | 1 | 100% |" in text
+    assert "| overload | gateway | 25.0% | 50.0% |" in text
     assert "| at capacity: first audio | 0.100 | 0.100 | 0.100 | 0.100 | 10 |" in text
     drawn = svg(whole)
     assert drawn.startswith("<svg")
@@ -288,5 +290,6 @@ def test_a_short_overload_is_measured(
     assert second["most_depth"] == found["depth_bound"] == 16
     assert found["balance"] == []
     assert second["estimate"]["calls"] > 0
+    assert {each["name"] for each in second["processes"]} >= {"redis", "gateway", "worker-1"}
     assert picture.read_text().startswith("<svg")
     assert "### Phases" in (tmp_path / "t.md").read_text()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.processes import ProcessorTime
 from benchmarks.queue import rivals
 from benchmarks.queue.bounds import judge
 from benchmarks.queue.costs import Usage
@@ -143,3 +147,27 @@ def test_a_short_run_measures_everything(
     assert found["costs"]["frame"]["in_bytes"] > 3840
     assert found["costs"]["job"]["commands"] > 10
     assert [each["name"] for each in found["servers"]][:2] == [rivals.OURS, rivals.RQ]
+
+
+def test_a_process_s_time_is_its_own() -> None:
+    """A loop in another process shows as its time, under its name, and this one's does not."""
+    spin = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"input()\n{spin}input()"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        clock = ProcessorTime({"gateway": process.pid}).start()
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        deadline = time.monotonic() + 60
+        while clock.stop().of("gateway") < 0.25:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.stdin.close()
+
+    assert clock.used == {"gateway": clock.total}
+    assert clock.of("redis") == 0
+    assert clock.waited["gateway"] >= 0
