@@ -4,7 +4,7 @@ answers to it; the answers themselves are built elsewhere.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -253,6 +253,74 @@ class Result(Answer):
     attempt: int
     generated_frame_count: int
     terminal: Terminal | None
+
+
+class StartEvent(Answer):
+    event: Literal["start"]
+    encoding: str
+    chunk_transport: str
+    streaming_mode: str
+
+
+class AudioEvent(Answer):
+    """One frame of ``jsonl_base64``; ``multipart_mixed`` has the same facts as a part's headers."""
+
+    event: Literal["audio"]
+    content_type: str
+    encoding: str
+    chunk_index: int
+    chunk_bytes: int
+    duration_ms: int
+    generated_frame_count: int
+    elapsed_ms: int
+    final_chunk: bool
+    data_base64: str
+
+
+class Fallback(Answer):
+    reason: str
+    elapsed_ms: int
+    rollback_target: str | None
+
+
+class FallbackEvent(Fallback):
+    event: Literal["fallback"]
+
+
+class TerminalEvent(Terminal):
+    """``chunk_transport`` in ``jsonl_base64`` alone."""
+
+    event: Literal["terminal"]
+    chunk_transport: str | None = None
+
+
+class ErrorEvent(Terminal):
+    event: Literal["error"]
+    error: Error
+
+
+class SpeechAudioDelta(Answer):
+    type: Literal["speech.audio.delta"]
+    audio: str
+
+
+class SpeechAudioFallback(Fallback):
+    type: Literal["fallback"]
+
+
+class SpeechAudioDone(Terminal):
+    type: Literal["speech.audio.done"]
+
+
+class SpeechAudioError(Terminal):
+    type: Literal["error"]
+    error: Error
+
+
+PARTS = (StartEvent, FallbackEvent, TerminalEvent, ErrorEvent)
+LINES = (StartEvent, AudioEvent, FallbackEvent, TerminalEvent, ErrorEvent)
+SERVER_SENT = (SpeechAudioDelta, SpeechAudioFallback, SpeechAudioDone, SpeechAudioError)
+"""What may come in ``multipart_mixed`` as JSON, in ``jsonl_base64``, and in ``sse``."""
 
 
 class Probe(BaseModel):

@@ -29,6 +29,7 @@ from shared.tracing import HEADER as TRACE_HEADER
 VERSION: Final = "3.1.1"
 REF: Final = "#/components/schemas/{model}"
 BEARER: Final = "bearer"
+EVENTS: Final = "x-psionic-events"
 JSON: Final = "application/json"
 OPENAI_REQUEST: Final = "OpenAISpeechRequest"
 
@@ -190,15 +191,19 @@ def _json(model: type[BaseModel]) -> Spec:
 
 
 def _spoken(formats: tuple[str, ...]) -> Spec:
-    """Content of the one answer with audio. Bytes have no schema; events have their terminal's."""
-    events = {"schema": {"type": "string"}, "x-psionic-terminal": REF.format(model="Terminal")}
-    streams = (
-        MultipartMixed.content_type.partition(";")[0],
-        JsonlBase64.content_type,
-        ServerSentEvents.content_type.partition(";")[0],
-    )
+    """Content of the one answer with audio. Bytes have no schema. What a stream's events are is
+    told beside its content type, since OpenAPI 3.1 has no place for it.
+    """
+    streams = {
+        MultipartMixed.content_type.partition(";")[0]: answers.PARTS,
+        JsonlBase64.content_type: answers.LINES,
+        ServerSentEvents.content_type.partition(";")[0]: answers.SERVER_SENT,
+    }
     content: Spec = {CONTENT_TYPES[name]: {} for name in formats}
-    return content | dict.fromkeys(streams, events)
+    for media_type, events in streams.items():
+        told = [{"$ref": REF.format(model=event.__name__)} for event in events]
+        content[media_type] = {"schema": {"type": "string"}, EVENTS: told}
+    return content
 
 
 def _operation(operation: Operation) -> Spec:
@@ -285,13 +290,21 @@ def _schemas(settings: GatewaySettings, formats: tuple[str, ...]) -> Spec:
     models: list[type[BaseModel]] = [
         SpeechRequest,
         CancellationRequest,
-        *(
-            getattr(answers, name)
-            for name in ("ErrorEnvelope", "Metadata", "Models", "Load", "Result", "Probe", "Health")
-        ),
+        answers.ErrorEnvelope,
+        answers.Health,
+        answers.Metadata,
+        answers.Models,
+        answers.Load,
         answers.CancellationReport,
+        answers.Result,
+        answers.Probe,
+        *answers.PARTS,
+        *answers.LINES,
+        *answers.SERVER_SENT,
     ]
-    _, whole = models_json_schema([(each, "validation") for each in models], ref_template=REF)
+    _, whole = models_json_schema(
+        [(each, "validation") for each in dict.fromkeys(models)], ref_template=REF
+    )
     schemas: Spec = whole["$defs"]
     known = ranges(settings, formats)
     fields(schemas["SpeechRequest"], known)
