@@ -2,12 +2,13 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup speak test check format chaos bench bench-queue bench-load gpu-check clean
+.PHONY: help setup speak test check format chaos bench bench-queue bench-load gpu-check demo-voice clean
 
 VENV ?= .venv
 TEXT ?= Hello. Psionic is speaking.
 OUT ?= speech.wav
 ARGS ?=
+VOICE_STAGE ?= all
 
 BIN := $(VENV)/bin
 SPEAK_READY := $(VENV)/.ready-speak
@@ -27,6 +28,7 @@ help:
 	@echo "make bench-queue [ARGS='...']          measure the queue over engines that compute nothing (minutes)"
 	@echo "make bench-load [ARGS='...']           load a stack of those, or one with ARGS='--url ...'"
 	@echo "make gpu-check [ARGS='...']            on a machine with CUDA: every check, gpu-report.json"
+	@echo "make demo-voice [ARGS='...']           train the demo's voice (hours; needs flite)"
 	@echo "make setup                             install everything a developer needs"
 	@echo "make format                            format and fix what ruff can"
 	@echo "make clean                             remove what make made"
@@ -65,6 +67,10 @@ bench-load: $(DEV_READY)
 # What speaking needs is all that this needs.
 gpu-check: $(SPEAK_READY)
 	@$(BIN)/python -m benchmarks.gpu_check --report gpu-report.json $(ARGS)
+
+# VOICE_STAGE names one stage: speech, codec, encode, decoder, model, export, evaluate.
+demo-voice: $(DEV_READY)
+	@$(BIN)/python -m demo_voice $(VOICE_STAGE) $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,92 @@
+"""``python -m demo_voice STAGE``: make the demo's voice, or a part of it.
+
+Each stage first does what it needs of the stages before. What is done is not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from demo_voice.paths import Workshop
+from demo_voice.profiles import PROFILES
+from demo_voice.progress import Tell, spell
+from shared.settings import read_cache_dir
+
+STAGES: Final = ("speech", "codec", "encode", "decoder", "model", "export", "evaluate")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    work = options.work or read_cache_dir() / "demo-voice"
+    workshop = Workshop(work, PROFILES[options.profile])
+    began = time.monotonic()
+
+    def tell(line: str) -> None:
+        sys.stdout.write(f"[{spell(time.monotonic() - began)}] {line}\n")
+        sys.stdout.flush()
+
+    stages = STAGES if options.stage == "all" else STAGES[: STAGES.index(options.stage) + 1]
+    for stage in stages:
+        tell(f"stage {stage}")
+        run_stage(stage, workshop, options.on, options.processes, tell)
+    return 0
+
+
+def run_stage(stage: str, workshop: Workshop, sentences: str, processes: int, tell: Tell) -> None:
+    """One stage of ``STAGES``; ``sentences`` and ``processes`` matter to one each."""
+    if stage == "speech":
+        from demo_voice.speech import record
+
+        record(workshop, tell, processes)
+    elif stage == "codec":
+        from demo_voice.autoencoder import train_autoencoder
+
+        train_autoencoder(workshop, tell)
+    elif stage == "encode":
+        from demo_voice.encoding import fit_codebooks
+
+        fit_codebooks(workshop, tell)
+    elif stage == "decoder":
+        from demo_voice.decoder import train_decoder
+
+        train_decoder(workshop, tell)
+    elif stage == "model":
+        from demo_voice.teacher import train_model
+
+        train_model(workshop, tell)
+    elif stage == "export":
+        from demo_voice.export import export
+
+        export(workshop, tell)
+    else:
+        from demo_voice.evaluation import evaluate
+
+        evaluate(workshop, sentences, tell)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m demo_voice", description=__doc__)
+    parser.add_argument("stage", choices=(*STAGES, "all"))
+    parser.add_argument("--profile", choices=sorted(PROFILES), default="full")
+    parser.add_argument("--work", type=Path, help="folder for all files (default: in the cache)")
+    parser.add_argument("--threads", type=int, default=1, help="torch's threads (default 1)")
+    parser.add_argument("--processes", type=int, default=1, help="of the speech stage (default 1)")
+    parser.add_argument(
+        "--on",
+        choices=("validation", "test", "benchmark"),
+        default="validation",
+        help="sentences to evaluate on; test only for a figure that is published",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
