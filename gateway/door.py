@@ -9,12 +9,13 @@ of their own.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from scheduler.connections import RETRY_AFTER_S
+from scheduler.connections import LATE_S, RETRY_AFTER_S
 from shared.errors import SpeechError
 
 AT_ONCE: Final = 8
@@ -55,22 +56,30 @@ class Door:
         place = asyncio.get_running_loop().create_future()
         self._queue.append(place)
         try:
-            async with asyncio.timeout(self._wait_s):
-                await place
-        except TimeoutError:
+            while not place.done():
+                await self._wait_for(place)
+            place.result()
+        except (asyncio.CancelledError, SpeechError):
             self._give_up(place)
+            raise
+
+    async def _wait_for(self, place: asyncio.Future[None]) -> None:
+        """Until it is free, or this process has stood still, which is nobody's wait."""
+        came_at = time.monotonic()
+        await asyncio.wait({place}, timeout=self._wait_s)
+        waited_s = time.monotonic() - came_at
+        if not place.done() and waited_s < self._wait_s + LATE_S:
             raise SpeechError(
                 "too_many_waiting",
                 "too many requests are at this gateway's door",
                 retry_after_s=1.0,
-            ) from None
-        except asyncio.CancelledError:
-            self._give_up(place)
-            raise
+            )
 
     def _give_up(self, place: asyncio.Future[None]) -> None:
         """Leave the queue. Whose turn had just come passes it on."""
-        if place.done() and not place.cancelled() and place.exception() is None:
+        if not place.done():
+            place.cancel()
+        elif not place.cancelled() and place.exception() is None:
             self._let_next_in()
 
     def _let_next_in(self) -> None:

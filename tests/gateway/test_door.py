@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -82,6 +83,18 @@ async def test_who_waits_too_long_hears_of_the_crowd() -> None:
     assert [await task for task in crowd[1:]] == ["too_many_waiting"] * 2
     admissions.go_on.set()
     assert await crowd[0] == "admitted"
+
+
+async def test_a_process_that_stood_still_turns_nobody_away() -> None:
+    """What passed while nothing ran at all is not counted as a wait in the crowd."""
+    admissions = Admissions(Door(1, 0.2))
+    crowd = await admissions.crowd(3)
+    await asyncio.sleep(0.02)
+    time.sleep(0.6)  # noqa: ASYNC251  the whole process, as when it is stopped
+    await asyncio.sleep(0)
+    admissions.go_on.set()
+
+    assert await asyncio.gather(*crowd) == ["admitted"] * 3
 
 
 @pytest.mark.parametrize("gone", [1, 2])
