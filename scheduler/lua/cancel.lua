@@ -18,15 +18,15 @@ end
 
 local hits = {'0'}
 for _, id in ipairs(jobs) do
-  local job = read_job(id, 'state', 'request_id')
+  local job = intact(id) or read_job(id, 'state', 'request_id')
   local was
-  if job.state ~= 'ended' and not intact(id) then
+  if job.state ~= 'ended' and not job.payload then
     redis.call('SREM', key('turn', principal, target), id) -- gone, or the reaper discards it
   elseif job.state == 'waiting' then
     was = 'queued'
     local o = ending(6)
     o.reason, o.code, o.message = 'cancelled', 'cancelled', 'cancelled by the caller'
-    end_job(id, o, now)
+    end_job(id, job, o, now)
   elseif job.state == 'running' then
     was = 'running'
     redis.call('HSETNX', key('job', id), 'cancel', 'caller')

@@ -12,10 +12,8 @@ local now = now_ms()
 local waiting, ring, stats = key('waiting', queue), key('ring', queue), key('stats', queue)
 local ours = key('claim', execution)
 
-local function claimed(id)
-  local job = read_job(id, 'payload', 'attempt', 'deadline_ms', 'admitted_ms', 'claimed_ms', 'frames',
-    'solo')
-  return {id, job.payload, job.attempt, tostring(tonumber(job.deadline_ms) - now),
+local function claimed(id, job)
+  return {id, job.payload, tostring(job.attempt), tostring(tonumber(job.deadline_ms) - now),
     tostring(tonumber(job.claimed_ms) - tonumber(job.admitted_ms)), job.frames, job.solo or '0'}
 end
 
@@ -41,7 +39,7 @@ local function take(id, job)
   leave_waiting(id, queue, job)
   rotate(job.line)
   record_wait(job)
-  job.attempt_ms = now
+  job.attempt, job.claimed_ms, job.attempt_ms = attempt, first, now
   enter_running(id, queue, job, now + lease)
   redis.call('HSET', key('job', id), 'state', 'running', 'attempt', attempt, 'claimed_ms', first,
     'attempt_ms', now, 'execution', execution, 'worker_id', worker)
@@ -59,9 +57,8 @@ end
 
 -- The same call again after a lost reply finds its claim.
 local again = redis.call('GET', ours)
-if again and redis.call('HGET', key('job', again), 'execution') == execution then
-  if redis.call('HGET', key('job', again), 'state') == 'running' then return claimed(again) end
-end
+local mine = again and intact(again, 'running')
+if mine and mine.execution == execution then return claimed(again, mine) end
 
 -- Whether a busy worker leaves a job to another that makes itself free for it; else it does so itself.
 local function leaves_to_another(id, job)
@@ -79,9 +76,8 @@ while true do
   if not id then
     if passed == 0 then redis.call('ZREM', ring, line) else lines, passed = lines + 1, 0 end
   else
-    local job = read_job(id, 'payload', 'deadline_ms', 'attempt', 'admitted_ms', 'claimed_ms', 'solo',
-      'line', 'budget', 'wait_bound_ms', 'expected_wait_ms', 'drained_by', 'drained_until_ms')
-    if not intact(id, 'waiting') then
+    local job = intact(id, 'waiting')
+    if not job then
       discard(id, queue)
       leave_line(id, queue, line)
     elseif tonumber(job.deadline_ms) <= now then
@@ -89,13 +85,13 @@ while true do
       o.reason = 'timeout'
       o.code = job.claimed_ms and 'generation_timeout' or 'queue_timeout'
       o.message = 'the deadline passed while the job was waiting'
-      end_job(id, o, now)
+      end_job(id, job, o, now)
     elseif job.solo and busy > 0 then
       if not leaves_to_another(id, job) then return {'solo'} end
       passed, solo = passed + 1, true
     else
       take(id, job)
-      return claimed(id)
+      return claimed(id, job)
     end
   end
 end

@@ -136,18 +136,24 @@ local function leave_running(id, queue, job)
   redis.call('HINCRBY', key('stats', queue), 'running_since_ms', -job.attempt_ms)
 end
 
--- Whether a job lives, in this state if one is named, and its record has all that the rules need, its
--- events and listeners included.
+-- All of a job's record that any rule asks for.
+local RECORD = {'state', 'queue', 'principal', 'request_id', 'payload', 'fingerprint', 'seq', 'admitted_ms',
+  'deadline_ms', 'attempt', 'frames', 'line', 'budget', 'attempt_ms', 'execution', 'cancel', 'claimed_ms',
+  'first_audio_ms', 'cancellation_id', 'solo', 'wait_bound_ms', 'expected_wait_ms', 'drained_by',
+  'drained_until_ms'}
+
+-- The record of a job that lives, in this state if one is named; nil if it has not all that the rules
+-- need, its events and listeners included.
 local function intact(id, state)
-  local job = read_job(id, 'state', 'queue', 'principal', 'request_id', 'payload', 'fingerprint',
-    'seq', 'admitted_ms', 'deadline_ms', 'attempt', 'frames', 'line', 'budget', 'attempt_ms')
+  local job = read_job(id, unpack(RECORD))
   local lives = job.state == 'waiting' or job.state == 'running'
-  return lives and (not state or job.state == state) and job.queue and job.principal
+  local whole = lives and (not state or job.state == state) and job.queue and job.principal
     and job.request_id and job.payload and job.fingerprint and tonumber(job.seq)
     and tonumber(job.admitted_ms) and tonumber(job.deadline_ms) and tonumber(job.attempt)
     and tonumber(job.frames) and tonumber(job.budget) and CLASS[class_of(job.line or '') or '']
     and (job.state == 'waiting' or tonumber(job.attempt_ms))
     and holds(key('events', id), 'stream') and holds(key('listeners', id), 'zset')
+  return whole and job or nil
 end
 
 -- A live job whose record is damaged or gone can't be served and must not hold up the others. Its
@@ -204,11 +210,9 @@ end
 
 -- The one way an intact job ends. Frees before it writes, so that it works with Redis at its memory limit.
 -- o: reason, code, message, terminal (bytes), abandoned ('1'), and the ttls result, metadata, cap.
-local function end_job(id, o, now)
+-- job: its record.
+local function end_job(id, job, o, now)
   local jk = key('job', id)
-  local job = read_job(id, 'state', 'queue', 'principal', 'request_id', 'cancellation_id',
-    'admitted_ms', 'claimed_ms', 'attempt_ms', 'first_audio_ms', 'frames', 'attempt', 'cancel',
-    'line', 'budget')
   local queue, principal = job.queue, job.principal
   if job.cancel == 'abandoned' then o.abandoned = '1' end
   leave_waiting(id, queue, job)
@@ -262,22 +266,20 @@ local function end_job(id, o, now)
 end
 
 -- Nobody listens any more: stop the work, and let a retry with the same id start afresh.
-local function abandon(id, o, now)
-  local job = read_job(id, 'state', 'principal', 'request_id')
+local function abandon(id, job, o, now)
   unbind(id, job.principal, job.request_id)
   if job.state == 'waiting' then
     o.reason, o.code, o.abandoned = 'cancelled', 'cancelled', '1'
     o.message = 'every caller left before the job was claimed'
-    end_job(id, o, now)
+    end_job(id, job, o, now)
   elseif job.state == 'running' then
     redis.call('HSET', key('job', id), 'cancel', 'abandoned')
   end
 end
 
 -- A running job goes back to its old place, in front of all of its class that were never claimed.
-local function back_to_waiting(id, queue)
+local function back_to_waiting(id, queue, job)
   local jk = key('job', id)
-  local job = read_job(id, 'line', 'seq', 'budget', 'attempt_ms')
   leave_running(id, queue, job)
   job.line = class_of(job.line) .. ':'
   redis.call('HDEL', jk, 'execution', 'worker_id')

@@ -5,7 +5,8 @@
 local id = ARGV[2]
 local now = now_ms()
 call_if_sound('ZREM', key('listeners', id), ARGV[3])
-if not intact(id) then return 'ended' end
+local job = intact(id)
+if not job then return 'ended' end
 if redis.call('ZCARD', key('listeners', id)) > 0 then return 'listening' end
-abandon(id, ending(4), now)
+abandon(id, job, ending(4), now)
 return 'abandoned'

@@ -20,10 +20,10 @@ end
 
 local ring = key('ring', queue)
 
-local function finish(id, reason, code, message)
+local function finish(id, job, reason, code, message)
   local o = ending(7)
   o.reason, o.code, o.message = reason, code, message
-  end_job(id, o, now)
+  end_job(id, job, o, now)
 end
 
 redis.call('ZREMRANGEBYSCORE', key('lanes', queue), '-inf', now) -- frees first, see renew
@@ -37,17 +37,17 @@ local held = now < tonumber(redis.call('HGET', reaper, 'hold_until_ms') or '0')
 -- Leases that lapsed.
 if not held then
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', running, '-inf', now, 'LIMIT', 0, batch)) do
-    local job = read_job(id, 'attempt', 'cancel')
+    local job = intact(id, 'running')
     redis.call('HINCRBY', key('stats', queue), 'leases_lost', 1)
-    if not intact(id, 'running') then
+    if not job then
       discard(id, queue)
     elseif job.cancel then
-      finish(id, 'cancelled', 'cancelled', 'cancelled by the caller')
+      finish(id, job, 'cancelled', 'cancelled', 'cancelled by the caller')
     elseif tonumber(job.attempt) >= max_attempts then
-      finish(id, 'worker_lost', 'worker_lost', 'every worker that took the job was lost')
+      finish(id, job, 'worker_lost', 'worker_lost', 'every worker that took the job was lost')
       lost = lost + 1
     else
-      back_to_waiting(id, queue)
+      back_to_waiting(id, queue, job)
       redis.call('HINCRBY', key('stats', queue), 'retried', 1)
       returned = returned + 1
     end
@@ -61,8 +61,7 @@ for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do listed[id] = true e
 local missing = {}
 local sums = {['waiting_frames:interactive'] = 0, ['waiting_frames:batch'] = 0, running_frames = 0,
   running_since_ms = 0}
-local function add_up(id, state)
-  local job = read_job(id, 'line', 'seq', 'budget', 'attempt_ms')
+local function add_up(id, state, job)
   if state == 'running' then
     sums.running_frames = sums.running_frames + job.budget
     sums.running_since_ms = sums.running_since_ms + job.attempt_ms
@@ -78,23 +77,23 @@ end
 for _, state in ipairs({'waiting', 'running'}) do
   local set = key(state, queue)
   for _, id in ipairs(redis.call('ZRANGE', set, 0, -1)) do
-    local job = read_job(id, 'deadline_ms', 'claimed_ms', 'cancel')
+    local job = intact(id, state)
     local grace = set == running and 500 or 0
-    if not intact(id, state) then
+    if not job then
       discard(id, queue)
     elseif tonumber(job.deadline_ms) + grace <= now then
-      finish(id, 'timeout', job.claimed_ms and 'generation_timeout' or 'queue_timeout',
+      finish(id, job, 'timeout', job.claimed_ms and 'generation_timeout' or 'queue_timeout',
         'the deadline passed')
       expired = expired + 1
     else
       if not held and not job.cancel then
         redis.call('ZREMRANGEBYSCORE', key('listeners', id), '-inf', now)
         if redis.call('EXISTS', key('listeners', id)) == 0 then
-          abandon(id, ending(7), now)
+          abandon(id, job, ending(7), now)
           abandoned = abandoned + 1
         end
       end
-      if redis.call('ZSCORE', set, id) then add_up(id, state) end
+      if redis.call('ZSCORE', set, id) then add_up(id, state, job) end
       if set == waiting and not listed[id] and redis.call('ZSCORE', waiting, id) then
         missing[#missing + 1] = id
       end

@@ -183,12 +183,18 @@ class Deployment:
 
 
 class FakeClock:
-    """Moves the time that fakeredis tells, which is Redis's clock in these tests."""
+    """Moves the time that fakeredis tells, which is Redis's clock in these tests. ``frozen``: it
+    moves by no more than what it is told to, so that a run can be repeated exactly.
+    """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, frozen: bool = False) -> None:
         self.offset_s = 0.0
-        real = time.time
-        monkeypatch.setattr(time, "time", lambda: real() + self.offset_s)
+        began, real = time.time(), time.time
+
+        def now() -> float:
+            return (began if frozen else real()) + self.offset_s
+
+        monkeypatch.setattr(time, "time", now)
 
     def advance_ms(self, milliseconds: int) -> None:
         self.offset_s += milliseconds / 1000

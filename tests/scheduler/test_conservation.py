@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from itertools import count
 from typing import Any
 
 import fakeredis
@@ -31,7 +31,7 @@ class Queue(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._patch = pytest.MonkeyPatch()
-        self._clock = FakeClock(self._patch)
+        self._clock = FakeClock(self._patch, frozen=True)
         self._loop = asyncio.new_event_loop()
         server = fakeredis.FakeServer(version=(7, 0, 0))
         self.d = Deployment(
@@ -40,6 +40,8 @@ class Queue(RuleBasedStateMachine):
             queue_settings(min_queue_depth=6, queue_depth_per_lane=1),
             self._clock.advance_ms,
         )
+        self._numbers = count()
+        self._patch.setattr(self.d.admission, "new_job_id", lambda: f"t-{next(self._numbers)}")
         self.work = self.d.worker(lanes=3)
         self.jobs: set[str] = set()
         self.listeners: set[tuple[str, str]] = set()
@@ -92,7 +94,7 @@ class Queue(RuleBasedStateMachine):
 
     @rule(target=claims, busy=st.integers(0, 1))
     def claim(self, busy: int) -> Any:
-        claim = self.work.claim(f"e{time.monotonic_ns()}", busy_lanes=busy)
+        claim = self.work.claim(f"e{next(self._numbers)}", busy_lanes=busy)
         return claim if isinstance(claim, Claim) else None
 
     @rule(claim=claims, index=st.integers(0, 4))
