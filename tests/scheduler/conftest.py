@@ -221,7 +221,7 @@ async def fake(
 @pytest.fixture
 async def real(redis_server: RedisServer) -> AsyncIterator[Deployment]:
     """Over a real server, with leases short enough to wait for."""
-    short = queue_settings(lease_ms=500, listener_ttl_ms=900, reap_interval_ms=50)
+    short = queue_settings(lease_ms=1000, listener_ttl_ms=1200, reap_interval_ms=50)
     client = connect(redis_server.url)
     aclient = connect_async(redis_server.url, timeout_s=1.5)
     yield Deployment(client, aclient, short, lambda ms: time.sleep(ms / 1000))
