@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup speak test check format chaos bench bench-queue bench-load gpu-check demo-voice clean
+.PHONY: help setup speak test check format chaos soak bench bench-queue bench-load gpu-check demo-voice clean
 
 VENV ?= .venv
 TEXT ?= Hello. Psionic is speaking.
@@ -24,6 +24,7 @@ help:
 	@echo "make test [ARGS='...']                 run the tests"
 	@echo "make check                             lint, types, import rules, dependencies"
 	@echo "make chaos                             kill, stall and flood real processes"
+	@echo "make soak                              the same for long (SOAK_REQUESTS=20000): memory and keys stay flat"
 	@echo "make bench [ARGS='...']                measure the engine at CSM-1B's size (minutes, 4 GB of disk)"
 	@echo "make bench-queue [ARGS='...']          measure the queue over engines that compute nothing (minutes)"
 	@echo "make bench-load [ARGS='...']           load a stack of those, or one with ARGS='--url ...'"
@@ -54,6 +55,9 @@ format: $(DEV_READY)
 
 chaos: $(DEV_READY)
 	@$(BIN)/python -m pytest -m chaos $(ARGS)
+
+soak: $(DEV_READY)
+	@$(BIN)/python -m pytest -m soak $(ARGS)
 
 bench: $(DEV_READY)
 	@$(BIN)/python -m cli bench engine $(ARGS)

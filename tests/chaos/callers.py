@@ -161,6 +161,7 @@ async def _hear_lines(
 ) -> None:
     async for line in lines:
         event = json.loads(line)
+        assert not heard.facts, "something after the last event"
         if event["event"] == "audio":
             assert event["chunk_index"] == heard.frames, "a gap or a repeat"
             heard.take(base64.b64decode(event["data_base64"])[WAV_HEAD:])

@@ -18,6 +18,7 @@ from benchmarks.books import Books
 from cli.redis_server import find_binary
 from tests.chaos.callers import Callers
 from tests.chaos.process import Process
+from tests.chaos.wire import Wire
 from tests.conftest import RedisServer, free_port, until
 
 NAMESPACE: Final = "csm"
@@ -64,6 +65,7 @@ class Site:
         }
         self.redis: redis.Redis = redis.Redis.from_url(self.server.url, socket_timeout=2.0)
         self._watched: redis.Redis = redis.Redis.from_url(self.server.url, socket_timeout=1.0)
+        self._wires: list[Wire] = []
         self._faults: list[str] = []
         self._watch: asyncio.Task[None] | None = None
 
@@ -77,10 +79,18 @@ class Site:
             await asyncio.wait({self._watch})
         for process in self.processes:
             process.kill()
+        for wire in self._wires:
+            wire.close()
         await self.callers.close()
         self.server.stop(kill=True)
         self.redis.close()
         self._watched.close()
+
+    async def wire(self) -> tuple[Wire, str]:
+        """A wire to Redis, and the URL of Redis through it."""
+        wire = Wire(self.server.port)
+        self._wires.append(wire)
+        return wire, await wire.open()
 
     @property
     def url(self) -> str:
@@ -152,6 +162,12 @@ class Site:
         fields: Any = self.redis.hgetall(f"{NAMESPACE}:job:{job_id}")
         said = {name.decode(): value.decode(errors="replace") for name, value in fields.items()}
         return {"job_id": job_id, **said} if said else {}
+
+    def events_of(self, request_id: str) -> tuple[str, int]:
+        """The last id and the length of the events of a request's job."""
+        stream = f"{NAMESPACE}:events:{self.job_of(request_id)['job_id']}"
+        found: Any = self.redis.xinfo_stream(stream)
+        return found["last-generated-id"].decode(), int(found["length"])
 
     def speaker_of(self, request_id: str) -> Process:
         """The worker that has the job of a request."""

@@ -69,23 +69,16 @@ async def test_a_worker_that_stalls_past_its_lease(open_site: OpenSite) -> None:
         stalled = site.speaker_of("r0")
         stalled.stop()
         await asyncio.gather(*speaking)
-        written = {each.request_id: events_of(site, each.request_id) for each in heard}
+        written = {each.request_id: site.events_of(each.request_id) for each in heard}
         stalled.go_on()
         await until(lambda: stalled.said.count("lease_lost") >= 1)
         await site.settled()
 
         assert {each.pcm for each in heard} == {undisturbed(FRAMES)}
         assert max(each.gap_s for each in heard) < AUDIBLE_AGAIN_S
-        assert written == {each.request_id: events_of(site, each.request_id) for each in heard}
+        assert written == {each.request_id: site.events_of(each.request_id) for each in heard}
         assert stalled.alive
         assert len(site.ready_workers()) == 2
-
-
-def events_of(site: Site, request_id: str) -> tuple[str, int]:
-    """The last id and the length of the events of a request's job."""
-    stream = f"csm:events:{site.job_of(request_id)['job_id']}"
-    found = site.redis.xinfo_stream(stream)
-    return found["last-generated-id"].decode(), int(found["length"])
 
 
 @pytest.mark.parametrize("point", ["pulled", "claimed", "shown", "posted", "ended"])

@@ -66,27 +66,6 @@ async def test_a_stalled_gateway_costs_nobody_a_word(chaos: Chaos) -> None:
     await chaos.settled()
 
 
-async def test_nothing_needs_the_scheduler_process(chaos: Chaos) -> None:
-    """Killed in the middle of it, everybody is served."""
-    callers = [asyncio.create_task(chaos.speak()) for _ in range(4)]
-    chaos.signal("scheduler", signal.SIGKILL)
-
-    assert {answer.status for answer in await asyncio.gather(*callers)} == {200}
-    await chaos.settled()
-
-
-async def test_a_killed_gateways_lanes_are_free_soon(chaos: Chaos) -> None:
-    """Its callers are gone, and so is the work for them when their memberships lapse."""
-    callers = [asyncio.create_task(chaos.speak(max_audio_length_ms=15_000)) for _ in range(4)]
-    await chaos.running(2)
-    chaos.signal("gateway", signal.SIGKILL)
-    answers = await asyncio.gather(*callers)
-
-    assert {answer.status for answer in answers} == {0}
-    async with asyncio.timeout(12):
-        await chaos.settled()
-
-
 async def test_redis_at_its_memory_limit_finishes_what_it_began(chaos: Chaos) -> None:
     """Newcomers are refused with the code, those inside are served, and then all is as before."""
     expected = await undisturbed(chaos)

@@ -67,6 +67,27 @@ async def test_the_lanes_of_a_killed_gateway_are_free_soon(open_site: OpenSite) 
         assert again.status == 200
 
 
+async def test_a_gateway_that_stalls_past_its_callers_lapse(open_site: OpenSite) -> None:
+    """Its jobs end, its lanes go to others; awake again, it tells its callers so with a code."""
+    async with open_site() as site:
+        await two_gateways(site, step_ms=80)
+        heard = [Heard(f"r{number}") for number in range(6)]
+        answers = [
+            site.callers.speaking(site.url, LONG, stream=JSONL, heard=each) for each in heard
+        ]
+        await until(lambda: sum(each.frames > 5 for each in heard) == 4)
+        stalled = site.living("gateway")[0]
+        stalled.stop()
+        other = await site.callers.speak(site.urls[1], 20)
+        await until(lambda: not site.books().live, 20)
+        stalled.go_on()
+        await asyncio.gather(*answers)
+
+        assert (other.status, other.pcm) == (200, undisturbed(20))
+        assert {each.code for each in heard} == {"queue_unavailable"}
+        assert {each.pcm == undisturbed(each.frames) for each in heard} == {True}
+
+
 async def test_a_gateway_that_is_told_to_stop(open_site: OpenSite) -> None:
     """It lets nobody in, serves those inside to the end, waiting ones too, and exits 0."""
     async with open_site() as site:

@@ -183,6 +183,37 @@ def test_links_within_pages_lead_to_headings(page: Path) -> None:
         assert anchor in known, f"{target}#{anchor}"
 
 
+def test_every_promise_names_tests_that_exist() -> None:
+    """Each row of the promises names a test, and each test that the page names is there."""
+    page = read("reliability.md")
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
+    promises = [cells for cells in rows(page) if cells[0] not in ("promise", "---")]
+
+    missing = [
+        f"{path}::{name}"
+        for path, name in named
+        if not re.search(rf"(def|class) {name}\b|^{name} =", (ROOT / path).read_text(), re.M)
+    ]
+    assert missing == []
+    assert [cells[0] for cells in promises if "`tests/" not in cells[2]] == []
+    assert len(promises) > 20
+
+
+def test_every_chaos_test_is_a_promise() -> None:
+    """What is shown over real processes is said, so that nobody has to read tests to know it."""
+    page = read("reliability.md")
+    files = [
+        *(ROOT / "tests" / "chaos").glob("test_*.py"),
+        *(ROOT / "tests" / "soak").glob("test_*.py"),
+    ]
+    tests = {
+        name for path in files for name in re.findall(r"def (test_\w+)\(", path.read_text("utf-8"))
+    }
+
+    missing = sorted(name for name in tests if f"::{name}`" not in page)
+    assert not missing, f"give each a place in docs/reliability.md: {missing}"
+
+
 def test_the_readme_is_one_screen() -> None:
     """Whoever opens the project sees all of its first page."""
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 70
