@@ -21,6 +21,8 @@ from demo_voice.profiles import Steps
 from demo_voice.progress import Progress, Tell
 
 CLIP = 1.0
+HELD = "held_"
+"""Begins the name of a part that is told as it is, not smoothed: it comes once in a while."""
 AVERAGE = 0.998
 """What the running mean of the weights keeps at each step; it is the mean that is used."""
 
@@ -54,7 +56,8 @@ def train(
         torch.nn.utils.clip_grad_norm_(weights.values(), CLIP)
         optimiser.step()
         _average(mean, weights, min(AVERAGE, (step + 1) / (step + 10)))
-        recent = {key: 0.95 * recent.get(key, value) + 0.05 * value for key, value in parts.items()}
+        for key, value in parts.items():
+            recent[key] = value if key.startswith(HELD) else _smooth(recent.get(key, value), value)
         if (step + 1) % steps.save_every == 0 or step + 1 == steps.steps:
             _save(path, step + 1, weights, mean, optimiser)
         progress.advance(1, " ".join(f"{key} {value:.3f}" for key, value in recent.items()))
@@ -80,6 +83,10 @@ def averaged(path: Path) -> dict[str, Tensor]:
     """The averaged weights of a training that has been saved."""
     mean: dict[str, Tensor] = torch.load(path, weights_only=True)["mean"]
     return mean
+
+
+def _smooth(before: float, now: float) -> float:
+    return 0.9 * before + 0.1 * now
 
 
 def _groups(weights: dict[str, Tensor], decay: float) -> Iterable[dict[str, Any]]:

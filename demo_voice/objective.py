@@ -95,6 +95,16 @@ class Objective:
         total = torch.stack(list(parts.values())).sum()
         return total, {name: float(part.detach()) for name, part in parts.items()}
 
+    @torch.no_grad()
+    def held_out(self, batch: Batch) -> dict[str, float]:
+        """Cross entropy of the codebooks on a whole past, nothing dropped and nothing drawn."""
+        embedded = self.pupil.embed(batch.text, batch.is_text, batch.codes, batch.is_audio)
+        hidden, _ = self.pupil.backbone(embedded)
+        asked, target = hidden[batch.is_taught], batch.target[batch.is_taught]
+        first = functional.cross_entropy(self.pupil.first(asked), target[:, 0])
+        depth = self._depth_of(asked, target, self.live)
+        return {"held_first": float(first), "held_depth": float(depth)}
+
     def _depth(self, asked: Tensor, target: Tensor) -> Tensor:
         draw = torch.rand(len(asked))
         ends = target[:, 0] == self.pupil.model.config.codebook_eos_id

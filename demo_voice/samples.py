@@ -67,6 +67,7 @@ class Library:
         names = sorted({name for each in spoken for name in each.phones})
         self.phones = {name: index for index, name in enumerate(names)}
         self.prompts: dict[int, Utterance] = {}
+        self._held: list[Utterance] = []
         self._by_kind: dict[str, list[Utterance]] = {}
         self._by_style: dict[int, list[Utterance]] = {}
         self._short: dict[int, list[Utterance]] = {}
@@ -75,12 +76,22 @@ class Library:
             utterance = Utterance(each.text, each.style, own.T.long(), each.words, phones)
             if each.kind == "prompt":
                 self.prompts[each.style] = utterance
-            elif each.kind != "validation":
+            elif each.kind == "validation":
+                self._held.append(utterance)
+            else:
                 self._by_kind.setdefault(each.kind, []).append(utterance)
                 self._by_style.setdefault(each.style, []).append(utterance)
                 if each.frames <= PROMPT_FRAMES:
                     self._short.setdefault(each.style, []).append(utterance)
         self._reader, self._kept = Reader(), KeptSentences()
+
+    def held_out(self) -> list[Sample]:
+        """The validation sentences, each behind its style's own prompt; never drawn."""
+        read = {style: self._reader.read(each.text) for style, each in self.prompts.items()}
+        return [
+            Sample(self._reader.read(each.text), each, (read[each.style], self.prompts[each.style]))
+            for each in self._held
+        ]
 
     def draw(self, random_: random.Random, done: float) -> Sample:
         """One sample at the share ``done`` of the training."""

@@ -27,6 +27,8 @@ from demo_voice.words import VOCABULARY, words_of
 GROUPS: Final = 4
 """Samples of this many batches are drawn and sorted by length; one of those batches is taken."""
 DECAY: Final = 0.05
+LOOK_EVERY: Final = 250
+"""Steps between two looks at the validation sentences."""
 
 
 class Teacher:
@@ -34,6 +36,8 @@ class Teacher:
 
     def __init__(self, library: Library, objective: Objective, steps: Steps) -> None:
         self._library, self._objective, self._steps = library, objective, steps
+        self._silence = library.phones.get(PAUSE, 0)
+        self._held = collate(library.held_out(), self._silence)
 
     def weights(self) -> dict[str, Tensor]:
         return self._objective.pupil.weights() | self._objective.heads.weights()
@@ -41,8 +45,11 @@ class Teacher:
     def loss(self, step: int, random_: np.random.Generator) -> tuple[Tensor, dict[str, float]]:
         done = step / self._steps.steps
         samples = self._draw(random.Random(int(random_.integers(2**62))), done)
-        batch = collate(samples, self._library.phones.get(PAUSE, 0))
-        return self._objective(batch, spoken_words(samples, batch), done)
+        batch = collate(samples, self._silence)
+        loss, parts = self._objective(batch, spoken_words(samples, batch), done)
+        if step % LOOK_EVERY == 0:
+            parts |= self._objective.held_out(self._held)
+        return loss, parts
 
     def _draw(self, random_: random.Random, done: float) -> list[Sample]:
         count = self._steps.batch

@@ -126,6 +126,24 @@ def test_the_model_learns(tmp_path: Path) -> None:
     assert all(after[name] < before[name] for name in ("first", "depth", "phones", "words"))
 
 
+def test_validation_is_told_and_changes_nothing(tmp_path: Path) -> None:
+    """The held-out loss comes with the first step, draws nothing and has no gradient."""
+    stock, trained = library(), pupil()
+    held = collate(stock.held_out(), 0)
+    judge = objective(trained)
+    state = torch.get_rng_state()
+
+    first, second = judge.held_out(held), judge.held_out(held)
+
+    assert torch.equal(torch.get_rng_state(), state)
+    assert first == second
+    assert set(first) == {"held_first", "held_depth"}
+    told: list[str] = []
+    teacher = Teacher(stock, judge, Steps(1, 2, 1e-3, 1, 1))
+    train("model", teacher, Steps(1, 2, 1e-3, 1, 1), tmp_path / "model.pt", 1, told.append)
+    assert "held_first" in told[-1]
+
+
 class Sum:
     """A ``loop.Task`` whose weights go where its random numbers pull them."""
 

@@ -89,6 +89,15 @@ def test_samples_keep_to_their_style() -> None:
         assert "I am here" not in sample.spoken.text
 
 
+def test_validation_is_looked_at_and_never_drawn() -> None:
+    """The validation sentence comes whole, behind the first style's prompt."""
+    (held,) = library().held_out()
+
+    assert held.spoken.text == "I am here."
+    assert held.prompt is not None
+    assert held.prompt[1].text == "Good morning."
+
+
 def test_a_batch_reads_what_the_service_would_give_it() -> None:
     """Prompt and text stand as the worker's own prompt does, position for position."""
     sample = _prompted()
