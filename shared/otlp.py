@@ -23,6 +23,8 @@ from opentelemetry.trace.propagation import set_span_in_context
 from shared.clock import monotonic_ms
 from shared.tracing import Attribute, TraceContext
 
+EXPORT_S = 2
+"""How long a batch may take, and so how long a process that ends waits for a collector."""
 PREFIX = "psionic_csm."
 """Of every attribute."""
 
@@ -30,7 +32,7 @@ PREFIX = "psionic_csm."
 def exporting(role: str, endpoint: str, labels: Mapping[str, str]) -> OtlpSpans:
     """Spans that leave in batches, on a thread of their own, for ``endpoint``."""
     provider = provider_for(role, labels)
-    exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", timeout=5)
+    exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", timeout=EXPORT_S)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return OtlpSpans(provider)
 

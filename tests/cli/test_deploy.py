@@ -174,11 +174,11 @@ def test_images_run_as_somebody_and_copy_what_exists(name: str) -> None:
 
 
 def test_only_the_worker_s_image_has_torch() -> None:
-    """The gateway's image installs the encoders and no more."""
+    """The gateway's image installs encoders and spans and no more."""
     gateway, worker = ((ROOT / "deploy" / name).read_text(encoding="utf-8") for name in DOCKERFILES)
 
-    assert re.search(r"pip install --no-cache-dir '\.\[formats\]'$", gateway, re.MULTILINE)
-    assert "'.[worker]'" in worker
+    assert re.search(r"pip install --no-cache-dir '\.\[formats,otel\]'$", gateway, re.MULTILINE)
+    assert "'.[worker,otel]'" in worker
 
 
 @pytest.mark.redis

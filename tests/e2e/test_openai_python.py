@@ -42,10 +42,10 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def url(demo_cache: Path) -> Iterator[str]:
-    """Real gateway, worker, scheduler and Redis; two lanes, a frame in 20 ms."""
+    """Real gateway, worker, scheduler and Redis; two lanes, a frame in 40 ms."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PSIONIC_CSM_CACHE", str(demo_cache))
-        with paced_stack(PacedPlan(lanes=2, step_ms=20, settings=SETTINGS)) as stack:
+        with paced_stack(PacedPlan(lanes=2, step_ms=40, settings=SETTINGS)) as stack:
             yield stack.url
 
 
@@ -227,7 +227,7 @@ def test_a_caller_s_timeout_ends_the_work(url: str, voice: str) -> None:
     with client(url, timeout=0.5) as ours, pytest.raises(openai.APITimeoutError):
         speak(ours, voice, max_audio_length_ms=20_000)
 
-    until_load(url, (0, 0), 3.0)
+    until_load(url, (0, 0), 6.0)  # it would have spoken for ten seconds
 
 
 @pytest.fixture
