@@ -107,10 +107,13 @@ class Deployment:
             aclient, settings, self.reader, self.admission, self.results, "g1"
         )
 
-    def worker(self, worker_id: str = "w1", lanes: int = 2) -> WorkQueue:
-        """A ready worker; its registration lapses with the lease."""
+    def worker(self, worker_id: str = "w1", lanes: int = 2, *, lapses: bool = False) -> WorkQueue:
+        """A ready worker, whose lanes count for a minute; with ``lapses``, as long as a lease."""
         work = WorkQueue(self.redis, self.settings, self.carrier, QUEUE, worker_id)
         work.heartbeat({"worker_id": worker_id}, lanes=lanes)
+        if lanes and not lapses:
+            until_ms = time.time() * 1000 + 60_000
+            self.redis.zadd(self.keys.lanes(QUEUE), {f"{worker_id}|{lanes}": until_ms})
         return work
 
     async def admit(
@@ -221,7 +224,7 @@ async def fake(
 @pytest.fixture
 async def real(redis_server: RedisServer) -> AsyncIterator[Deployment]:
     """Over a real server, with leases short enough to wait for."""
-    short = queue_settings(lease_ms=1000, listener_ttl_ms=1200, reap_interval_ms=50)
+    short = queue_settings(lease_ms=1000, listener_ttl_ms=3000, reap_interval_ms=50)
     client = connect(redis_server.url)
     aclient = connect_async(redis_server.url, timeout_s=1.5)
     yield Deployment(client, aclient, short, lambda ms: time.sleep(ms / 1000))

@@ -50,7 +50,7 @@ async def test_a_worker_without_lanes_is_not_ready(deployment: Deployment) -> No
 
 async def test_a_worker_whose_heartbeat_lapsed_is_not_ready(deployment: Deployment) -> None:
     """Lanes count only as long as their worker is heard."""
-    deployment.worker()
+    deployment.worker(lapses=True)
     deployment.advance_ms(deployment.settings.lease_ms + 50)
 
     with pytest.raises(SpeechError, match="no_ready_worker"):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shared.errors import SpeechError
+from tests.conftest import until
 from tests.scheduler.conftest import QUEUE, Deployment, terminal
 
 HOUR_MS = 3_600_000
@@ -97,9 +98,12 @@ async def test_what_nobody_ends_runs_out_too(fake: Deployment) -> None:
 async def test_every_key_has_a_time_or_is_kept_by_the_living(real: Deployment) -> None:
     """On a real server, too: once everything is over, only what is known to stay has no expiry."""
     await live_through_everything(real)
-    for _ in range(40):
-        real.advance_ms(100)
+
+    def settled() -> bool:
         real.reaper.reap()
+        return not real.redis.keys("rq:job:*")
+
+    await until(settled, 20)
     real.worker().farewell()
 
     timeless = {key for key in keys(real) if real.redis.pttl(key) == -1}
