@@ -33,9 +33,9 @@ def fresh(model: CsmModel, lanes: int = 2) -> Engine:
     return make_engine(model, lanes=lanes)[0]
 
 
-def assert_seamless(model: CsmModel, whole: Generation, log: Log, delivered: int) -> None:
+def assert_seamless(second: Engine, whole: Generation, log: Log, delivered: int) -> None:
     """What ``log`` has after ``delivered`` frames is what a second attempt emits, with its end."""
-    again = run(fresh(model), [replace(whole, replay=tuple(log.codes(whole.key)[:delivered]))])
+    again = run(second, [replace(whole, replay=tuple(log.codes(whole.key)[:delivered]))])
 
     assert again.frames(whole.key) == log.frames(whole.key)[delivered:]
     assert again.end(whole.key) == log.end(whole.key)
@@ -44,24 +44,27 @@ def assert_seamless(model: CsmModel, whole: Generation, log: Log, delivered: int
 @DTYPES
 @pytest.mark.parametrize("policy", ["none", PROMPTED])
 def test_stopped_at_any_frame(dtype: torch.dtype, policy: str) -> None:
-    """After each number of frames, none and all included, the rest is the undisturbed rest."""
+    """After each number of frames, none and all included, the rest is the undisturbed rest.
+
+    The second attempts are another engine's, whose first is the longest: it has spoken nothing yet.
+    """
     model = random_model(dtype=dtype)
     whole = generation("a", max_frames=11, context_policy=policy, top_k=300)
-    undisturbed = run(fresh(model), [whole])
+    undisturbed, second = run(fresh(model), [whole]), fresh(model)
 
-    for delivered in range(12):
-        assert_seamless(model, whole, undisturbed, delivered)
+    for delivered in reversed(range(12)):
+        assert_seamless(second, whole, undisturbed, delivered)
 
 
 def assert_all_seamless(
-    model: CsmModel, whole: Generation, delivered: list[int], chunk: int = 8
+    model: CsmModel, whole: Generation, delivered: list[int], chunk: int = 8, lanes: int = LANES
 ) -> Log:
     """The same for several second attempts that replay beside each other, a lane each."""
-    undisturbed = run(make_engine(model, chunk=chunk)[0], [whole])
+    undisturbed = run(make_engine(model, chunk=chunk, lanes=lanes)[0], [whole])
     codes = undisturbed.codes("a")
     attempts = [replace(whole, key=str(each), replay=tuple(codes[:each])) for each in delivered]
 
-    log = run(make_engine(model, chunk=chunk)[0], attempts)
+    log = run(make_engine(model, chunk=chunk, lanes=lanes)[0], attempts)
 
     for each in delivered:
         assert log.codes(str(each)) == codes[each:]
@@ -70,18 +73,16 @@ def assert_all_seamless(
     return undisturbed
 
 
-def test_around_mimis_window() -> None:
-    """Samples go on exactly where Mimi's window of 250 positions, two a frame, fills and wraps."""
-    whole = generation("a", max_frames=130)
+def test_around_and_far_beyond_mimis_window() -> None:
+    """Samples go on exactly where Mimi's window of 250 positions, two a frame, fills and wraps.
 
-    log = assert_all_seamless(random_model(), whole, [123, 124, 125, 126])
+    They also do when the ring has wrapped twice before the first attempt ended.
+    """
+    delivered = [123, 124, 125, 126, 131, 249, 250, 256]
 
-    assert len(set(log.pcm("a"))) == 130
+    log = assert_all_seamless(random_model(), generation("a", max_frames=258), delivered, lanes=8)
 
-
-def test_far_beyond_mimis_window() -> None:
-    """They also do when the ring has wrapped twice before the first attempt ended."""
-    assert_all_seamless(random_model(), generation("a", max_frames=258), [131, 249, 250, 256])
+    assert len(set(log.pcm("a"))) == 258
 
 
 @DTYPES
