@@ -33,7 +33,7 @@ WAKE_BATCH: Final = 10_000
 WINDOW: Final = 16
 """Most events that are held for one caller, of 4 KiB each."""
 
-READ_AT_ONCE: Final = 32
+READ_AT_ONCE: Final = 16
 """Most jobs that are read in one call, so that no reply keeps the process busy for long."""
 
 START: Final = b"0-0"

@@ -101,3 +101,21 @@ def test_a_gateway_that_stood_still_hands_over_what_is_there(
     for caller in (late, patient):
         answer = caller.result(10)
         assert (answer.status_code, answer.content) == (200, wav_file(pcm(0) + pcm(1)))
+
+
+def test_a_gateway_stops_though_redis_hangs(process: Process, threads: ThreadPoolExecutor) -> None:
+    """Told twice, it says so to whoever is inside and ends, without waiting for Redis."""
+    inside = threads.submit(process.post, {**HELLO, "timeout_ms": 20_000})
+    process.claim()
+    os.kill(process.server.pid, signal.SIGSTOP)
+    try:
+        process.signal(signal.SIGTERM)
+        time.sleep(0.3)
+        process.signal(signal.SIGTERM)
+        told = inside.result(10)
+        status = process.exit_status(15)
+    finally:
+        os.kill(process.server.pid, signal.SIGCONT)
+
+    assert (told.status_code, told.json()["error"]["code"]) == (503, "draining")
+    assert status == 0
