@@ -72,7 +72,7 @@ bench-load: $(DEV_READY)
 gpu-check: $(SPEAK_READY)
 	@$(BIN)/python -m benchmarks.gpu_check --report gpu-report.json $(ARGS)
 
-# VOICE_STAGE names one stage: speech, codec, encode, decoder, model, export, evaluate.
+# VOICE_STAGE names one stage: speech, codec, encode, decoder, listen, model, export, evaluate.
 demo-voice: $(DEV_READY)
 	@$(BIN)/python -m demo_voice $(VOICE_STAGE) $(ARGS)
 

@@ -10,6 +10,9 @@ flite        text to 16 kHz speech and its phones
 alignment    which phones are which word's
 grid         every word moved onto whole 80 ms frames
 vocoder      flat speech on that grid: a frame is a function of its spectral envelope alone
+pcm          16-bit samples and numbers
+paths        where stages keep their files, and when those are void
+progress     rates and the time that is left
 speech       the corpus spoken, in shards
 losses       how near two sounds are
 codec        a small Mimi to train, in moshi's layout
@@ -25,8 +28,11 @@ model        CSM's own classes with gradients
 objective    what is minimised
 teacher      the CSM's training
 loop         steps with a schedule, checkpoints and the time that is left
-export       the artifact: weights in fp16, tokenizer, voices, manifest
+export       the artifact: weights in fp16, tokenizer, voices
+manifests    what it says of itself
 recogniser   what pocketsphinx hears
-scores       word error rates and lengths
+scores       word errors
+hearing      both recognisers' word error rates
+yardsticks   flite, the flat speech and the codec, heard
 evaluation   the artifact spoken by the engine that serves, and heard
 """

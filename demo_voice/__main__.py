@@ -19,7 +19,7 @@ from demo_voice.profiles import PROFILES
 from demo_voice.progress import Tell, spell
 from shared.settings import read_cache_dir
 
-STAGES: Final = ("speech", "codec", "encode", "decoder", "model", "export", "evaluate")
+STAGES: Final = ("speech", "codec", "encode", "decoder", "listen", "model", "export", "evaluate")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_stage(stage: str, workshop: Workshop, sentences: str, processes: int, tell: Tell) -> None:
-    """One stage of ``STAGES``; ``sentences`` and ``processes`` matter to one each."""
+    """One stage of ``STAGES``; ``processes`` matter to one, ``sentences`` to those that hear."""
     if stage == "speech":
         from demo_voice.speech import record
 
@@ -58,6 +58,10 @@ def run_stage(stage: str, workshop: Workshop, sentences: str, processes: int, te
         from demo_voice.decoder import train_decoder
 
         train_decoder(workshop, tell)
+    elif stage == "listen":
+        from demo_voice.yardsticks import listen
+
+        listen(workshop, sentences, tell)
     elif stage == "model":
         from demo_voice.teacher import train_model
 

@@ -1,7 +1,6 @@
 """The artifact spoken by the engine that serves, at its default settings, and heard again.
 
-Beside it, of the same sentences: flite itself, our flat speech on the grid, and that through the
-codec: what each step costs, and what is the least that can be hoped for.
+Beside it stand the yardsticks of the same sentences: the least that can be hoped for.
 """
 
 from __future__ import annotations
@@ -12,35 +11,28 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from demo_voice import flite
-from demo_voice.corpus import Line, kept, read_corpus
+from demo_voice.corpus import Line, kept
+from demo_voice.hearing import Wave, heard, listeners
 from demo_voice.paths import Workshop, replace_whole
 from demo_voice.pcm import to_float
 from demo_voice.progress import Progress, Tell
-from demo_voice.recogniser import Recogniser
-from demo_voice.scores import by_ear, score
 from demo_voice.speech import pronounce, words_alone
-from demo_voice.words import words_of
+from demo_voice.yardsticks import yardsticks
 from gpu_worker.backend import CPU
-from gpu_worker.codec import pcm16
 from gpu_worker.lanes import Ended, Event, Frame, Generation
 from gpu_worker.loading import Loaded, load
 from gpu_worker.model.checkpoint import load_config, load_mimi
 from shared.governance.artifacts import Artifact, load_artifact
 from shared.messages import CONTEXT_PROMPT, STOP
 from shared.settings import WorkerSettings
-from shared.wav import FRAME_MS, FRAME_SAMPLES, SAMPLE_RATE
+from shared.wav import FRAME_MS, FRAME_SAMPLES
 
 BASE_LENGTH_MS: Final = 1500
 LENGTH_PER_CHARACTER_MS: Final = 120
 SILENCE_STOP_FRAMES: Final = 25
 """These three as the gateway's defaults."""
 NEAR: Final = 0.15
-
-Wave = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +54,18 @@ def evaluate(workshop: Workshop, sentences: str, tell: Tell) -> dict[str, Any]:
     """Write and tell the report on ``validation``, ``test`` or ``benchmark`` sentences."""
     lines = kept(sentences)[: workshop.profile.evaluated]
     artifact = load_artifact(workshop.artifact)
-    grammar = [
-        line.text
-        for line in read_corpus(workshop.speech / "corpus.jsonl")
-        if line.kind == "grammar"
-    ]
-    listeners = {"uniform": Recogniser(), "bigram": Recogniser(grammar)}
+    mimi = load_mimi(artifact, load_config(artifact), decode_only=False)
+    by = listeners(workshop)
     report: dict[str, Any] = {
         "artifact_id": artifact.manifest.artifact_id,
         "sentences": sentences,
-        "heard": {
-            name: _heard(waves, lines, listeners, flite.RATE if name == "flite" else SAMPLE_RATE)
-            for name, waves in _yardsticks(workshop, artifact, lines, tell).items()
-        },
+        "heard": yardsticks(workshop, mimi, lines, by, tell),
         "voices": {},
     }
     for index, voice in enumerate(artifact.voices.profiles):
         takes = speak_all(workshop, artifact, voice.profile_id, index, lines, tell)
-        report["voices"][voice.profile_id] = _ends(takes) | _heard(
-            [take.wave for take in takes], lines, listeners
+        report["voices"][voice.profile_id] = _ends(takes) | heard(
+            [take.wave for take in takes], lines, by
         )
     text = json.dumps(report, indent=2)
     replace_whole(workshop.report / f"{sentences}.json", text.encode())
@@ -135,49 +120,6 @@ def _say(
     pcm = b"".join(event.pcm for event in events if isinstance(event, Frame))
     reasons = [event.finish_reason for event in events if isinstance(event, Ended)]
     return to_float(np.frombuffer(pcm, dtype="<i2")), reasons == [STOP]
-
-
-def _yardsticks(
-    workshop: Workshop, artifact: Artifact, lines: Sequence[str], tell: Tell
-) -> dict[str, list[Wave]]:
-    """flite (at 16 kHz), our flat speech, and that through the artifact's codec."""
-    style, alone = workshop.profile.styles[0], words_alone(workshop)
-    mimi = load_mimi(artifact, load_config(artifact), decode_only=False)
-    found: dict[str, list[Wave]] = {"flite": [], "flat": [], "codec": []}
-    progress = Progress("yardsticks", len(lines), tell)
-    for text in lines:
-        found["flite"].append(flite.speak(text, style).wave)
-        model = pronounce(Line(text, "model", 0), style, alone)
-        wave = to_float(model[1]) if model else np.zeros(FRAME_SAMPLES, np.float32)
-        found["flat"].append(wave)
-        with torch.inference_mode():
-            codes = mimi.encode(torch.from_numpy(wave)[None, None])
-            decoded = pcm16(mimi.decode(codes)[0, 0])
-        found["codec"].append(to_float(decoded.numpy()))
-        progress.advance()
-    return found
-
-
-def _heard(
-    waves: Sequence[Wave],
-    lines: Sequence[str],
-    listeners: dict[str, Recogniser],
-    rate: int = SAMPLE_RATE,
-) -> dict[str, Any]:
-    """Word error rates by each listener: as written, and with words that sound alike made one."""
-    report: dict[str, Any] = {}
-    for name, listener in listeners.items():
-        heard = [listener.hear(wave, rate) for wave in waves]
-        meant = [words_of(line) for line in lines]
-        strict = score(list(zip(meant, heard, strict=True)))
-        ear = score([(by_ear(m), by_ear(h)) for m, h in zip(meant, heard, strict=True)])
-        report[name] = {
-            "word_error_rate": round(strict.word_error_rate, 4),
-            "by_ear": round(ear.word_error_rate, 4),
-            "sentences_right": ear.right,
-            "sentences": ear.sentences,
-        }
-    return report
 
 
 def _ends(takes: Sequence[Take]) -> dict[str, Any]:
