@@ -27,7 +27,7 @@ from shared.wav import FRAME_SAMPLES, SAMPLE_RATE
 
 
 def listen(workshop: Workshop, sentences: str, tell: Tell) -> dict[str, Any]:
-    """The report on the codec, before hours are spent on what comes after; kept once it is there."""
+    """The report on the codec, before hours are spent on what follows; made once."""
     path = workshop.codec / f"heard-{sentences}.json"
     if path.exists():
         known: dict[str, Any] = json.loads(path.read_text())
