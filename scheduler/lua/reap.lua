@@ -61,6 +61,20 @@ for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do listed[id] = true e
 local missing = {}
 local sums = {['waiting_frames:interactive'] = 0, ['waiting_frames:batch'] = 0, running_frames = 0,
   running_since_ms = 0}
+
+-- Who is in which set, read once: this passes over every live job, once a second.
+local function members(name)
+  local set = {}
+  for _, member in ipairs(redis.call('ZRANGE', name, 0, -1)) do set[member] = true end
+  return set
+end
+local in_ring, in_line = members(ring), {}
+
+local function is_in_line(id, line)
+  if not in_line[line] then in_line[line] = members(key('line', queue, line)) end
+  return in_ring[line] and in_line[line][id]
+end
+
 local function add_up(id, state, job)
   if state == 'running' then
     sums.running_frames = sums.running_frames + job.budget
@@ -69,36 +83,41 @@ local function add_up(id, state, job)
   end
   local frames = 'waiting_frames:' .. class_of(job.line)
   sums[frames] = sums[frames] + job.budget
-  if not redis.call('ZSCORE', key('line', queue, job.line), id)
-    or not redis.call('ZSCORE', ring, job.line) then
+  if not is_in_line(id, job.line) then
     join_line(id, queue, job.line, job.seq)
+    in_ring[job.line] = true
   end
 end
-for _, state in ipairs({'waiting', 'running'}) do
-  local set = key(state, queue)
-  for _, id in ipairs(redis.call('ZRANGE', set, 0, -1)) do
-    local job = intact(id, state)
-    local grace = set == running and 500 or 0
-    if not job then
-      discard(id, queue)
-    elseif tonumber(job.deadline_ms) + grace <= now then
-      finish(id, job, 'timeout', job.claimed_ms and 'generation_timeout' or 'queue_timeout',
-        'the deadline passed')
-      expired = expired + 1
-    else
-      if not held and not job.cancel then
-        redis.call('ZREMRANGEBYSCORE', key('listeners', id), '-inf', now)
-        if redis.call('EXISTS', key('listeners', id)) == 0 then
-          abandon(id, job, ending(7), now)
-          abandoned = abandoned + 1
-        end
-      end
-      if redis.call('ZSCORE', set, id) then add_up(id, state, job) end
-      if set == waiting and not listed[id] and redis.call('ZSCORE', waiting, id) then
-        missing[#missing + 1] = id
-      end
-    end
+
+-- Whether nobody listens any more; those whose time is over are taken off.
+local function is_unheard(id)
+  local listeners = key('listeners', id)
+  redis.call('ZREMRANGEBYSCORE', listeners, '-inf', now)
+  return redis.call('EXISTS', listeners) == 0
+end
+
+local function look_at(id, state)
+  local job = intact(id, state)
+  local grace = state == 'running' and 500 or 0
+  if not job then
+    discard(id, queue)
+    return
+  elseif tonumber(job.deadline_ms) + grace <= now then
+    finish(id, job, 'timeout', job.claimed_ms and 'generation_timeout' or 'queue_timeout',
+      'the deadline passed')
+    expired = expired + 1
+    return
+  elseif not held and not job.cancel and is_unheard(id) then
+    abandon(id, job, ending(7), now)
+    abandoned = abandoned + 1
+    if state == 'waiting' then return end -- it has ended
   end
+  add_up(id, state, job)
+  if state == 'waiting' and not listed[id] then missing[#missing + 1] = id end
+end
+
+for _, state in ipairs({'waiting', 'running'}) do
+  for _, id in ipairs(redis.call('ZRANGE', key(state, queue), 0, -1)) do look_at(id, state) end
 end
 
 -- What a damaged record left behind in the sums.
