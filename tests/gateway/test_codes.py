@@ -179,11 +179,11 @@ async def memory_low(world: World) -> Answer:
 
 
 async def unclaimed(world: World) -> Answer:
-    return await refused(world, {**HELLO, "timeout_ms": 100})
+    return await refused(world, {**HELLO, "timeout_ms": 500})
 
 
 async def unfinished(world: World) -> Answer:
-    call = world.post({**HELLO, "timeout_ms": 300}, headers=AUTH)
+    call = world.post({**HELLO, "timeout_ms": 1000}, headers=AUTH)
     await world.worker.claim()
     return await call.answer()
 
