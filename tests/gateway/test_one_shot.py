@@ -188,11 +188,11 @@ async def test_an_end_without_audio_is_its_failure(
 async def test_nobody_waits_past_the_deadline_in_the_queue(world: World) -> None:
     """Never claimed: 504 queue_timeout by the deadline and a second, and the job is gone."""
     started = time.monotonic()
-    answer = await world.refused({**HELLO, "timeout_ms": 50})
+    answer = await world.refused({**HELLO, "timeout_ms": 400})
 
     assert (answer.status, answer.code) == (504, "queue_timeout")
     assert answer.error["type"] == "timeout_error"
-    assert time.monotonic() - started < 1.05
+    assert time.monotonic() - started < 1.4
     await world.calls[0].task
     assert world.redis.zcard(world.keys.waiting(world.artifact.queue_name("t"))) == 0
 
