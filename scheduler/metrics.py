@@ -74,7 +74,7 @@ def _gauges(snapshot: LoadSnapshot) -> Iterator[Metric]:
     lanes = _per_queue("queue_lanes", "Lanes of the ready workers")
     oldest = _per_queue("queue_oldest_wait_seconds", "How long the first in line has waited")
     estimate = _per_queue(
-        "queue_estimated_wait_seconds", "Time until the next in line would get a lane"
+        "queue_estimated_wait_seconds", "Time until an interactive newcomer would get a lane"
     )
     error = _per_queue(
         "queue_estimated_wait_error_seconds", "Running mean of how far such estimates were off"

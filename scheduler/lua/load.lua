@@ -1,6 +1,6 @@
 -- Live load of every queue. ARGV: ns
--- Returns per queue: name, waiting, waiting of class batch, running, lanes, estimated_wait_ms (of the
---   interactive job that comes last), oldest_wait_ms, admitted, ended, retried, leases lost, service_ms,
+-- Returns per queue: name, waiting, waiting of class batch, running, lanes, estimated_wait_ms (of an
+--   interactive newcomer), oldest_wait_ms, admitted, ended, retried, leases lost, service_ms,
 --   service_frames, service_budget, wait_error_ms, wait_bias_ms, the ended of each reason; then '' and
 --   per live worker: the age of its heartbeat in ms and its document; then '' and per live gateway: its
 --   id, the age of its renewal in ms and how many callers wait with it
