@@ -117,7 +117,7 @@ def _voice(index: int, prompt: Prompt, profile: Profile, digests: dict[str, str]
     wave = wav_file(pcm16(prompt.clip).numpy().tobytes())
     return {
         "profile_id": profile_id(index, prompt.style),
-        "display_name": f"Demo voice, {prompt.style.name} (synthetic, monotone, no person's)",
+        "display_name": f"Demo voice, {prompt.style.name} (synthetic, monotone)",
         "approval_status": "approved_internal_placeholder",
         "runtime_admission": "admitted_internal_development",
         "source_prompt_profile_id": f"demo_{prompt.style.name}",
@@ -133,7 +133,7 @@ def _voice(index: int, prompt: Prompt, profile: Profile, digests: dict[str, str]
             "prompt_codebooks": "full_codebooks_beside_the_manifest",
         },
         "source_provenance": f"flite_voice_{prompt.style.flite_voice}_resynthesised_monotone",
-        "consent_posture": "published_synthesiser_voice_made_flat_no_person_is_imitated",
+        "consent_posture": "published_research_voice_of_a_synthesiser_made_monotone",
         "allowed_product_surfaces": [
             "psionic_local_development",
             "autopilot_internal_development",
