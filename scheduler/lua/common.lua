@@ -27,6 +27,17 @@ local function read_job(id, ...)
   return job
 end
 
+-- A number as Redis counts with it: no sign, no fraction. Else nil. What is taken off a count is written
+-- 0 - n, since -n of 0 is "-0", which Redis takes for no number.
+local function count_in(text)
+  return text and string.match(text, '^%d+$') and #text < 16 and tonumber(text) or nil
+end
+
+-- How many bytes a member of the kept audio stands for.
+local function bytes_of(member)
+  return count_in(string.match(member, '|(%d+)$')) or 0
+end
+
 -- Whether a key may be used as what it is for: somebody may have put something else there.
 local function holds(k, kind)
   local found = redis.call('TYPE', k)
@@ -121,7 +132,7 @@ end
 local function leave_waiting(id, queue, job)
   if redis.call('ZREM', key('waiting', queue), id) == 0 then return end
   leave_line(id, queue, job.line)
-  redis.call('HINCRBY', key('stats', queue), 'waiting_frames:' .. class_of(job.line), -job.budget)
+  redis.call('HINCRBY', key('stats', queue), 'waiting_frames:' .. class_of(job.line), 0 - job.budget)
 end
 
 local function enter_running(id, queue, job, expiry)
@@ -132,8 +143,8 @@ end
 
 local function leave_running(id, queue, job)
   if redis.call('ZREM', key('running', queue), id) == 0 then return end
-  redis.call('HINCRBY', key('stats', queue), 'running_frames', -job.budget)
-  redis.call('HINCRBY', key('stats', queue), 'running_since_ms', -job.attempt_ms)
+  redis.call('HINCRBY', key('stats', queue), 'running_frames', 0 - job.budget)
+  redis.call('HINCRBY', key('stats', queue), 'running_since_ms', 0 - job.attempt_ms)
 end
 
 -- All of a job's record that any rule asks for.
@@ -148,10 +159,10 @@ local function intact(id, state)
   local job = read_job(id, unpack(RECORD))
   local lives = job.state == 'waiting' or job.state == 'running'
   local whole = lives and (not state or job.state == state) and job.queue and job.principal
-    and job.request_id and job.payload and job.fingerprint and tonumber(job.seq)
-    and tonumber(job.admitted_ms) and tonumber(job.deadline_ms) and tonumber(job.attempt)
-    and tonumber(job.frames) and tonumber(job.budget) and CLASS[class_of(job.line or '') or '']
-    and (job.state == 'waiting' or tonumber(job.attempt_ms))
+    and job.request_id and job.payload and job.fingerprint and count_in(job.seq)
+    and count_in(job.admitted_ms) and count_in(job.deadline_ms) and count_in(job.attempt)
+    and count_in(job.frames) and count_in(job.budget) and CLASS[class_of(job.line or '') or '']
+    and (job.state == 'waiting' or count_in(job.attempt_ms))
     and holds(key('events', id), 'stream') and holds(key('listeners', id), 'zset')
   return whole and job or nil
 end
@@ -200,11 +211,9 @@ local function retain(id, bytes, now, ttl, cap)
   while total > cap do
     local oldest = redis.call('ZPOPMIN', retained)
     if not oldest[1] then break end
-    local old_id, old_bytes = string.match(oldest[1], '^(.*)|(%d+)$')
-    if old_id then
-      total = redis.call('HINCRBY', reaper, 'retained_bytes', -tonumber(old_bytes))
-      redis.call('UNLINK', key('events', old_id))
-    end
+    local old_id = string.match(oldest[1], '^(.*)|%d+$')
+    total = redis.call('HINCRBY', reaper, 'retained_bytes', 0 - bytes_of(oldest[1]))
+    if old_id then redis.call('UNLINK', key('events', old_id)) end
   end
 end
 
@@ -265,8 +274,10 @@ local function end_job(id, job, o, now)
   if o.abandoned ~= '1' then retain(id, frames * FRAME_BYTES, now, o.result_ttl, o.cap) end
 end
 
--- Nobody listens any more: stop the work, and let a retry with the same id start afresh.
+-- Nobody listens any more: stop the work, and let a retry with the same id start afresh. What its caller
+-- has cancelled is stopped already, and a retry of it is its replay.
 local function abandon(id, job, o, now)
+  if job.cancel then return end
   unbind(id, job.principal, job.request_id)
   if job.state == 'waiting' then
     o.reason, o.code, o.abandoned = 'cancelled', 'cancelled', '1'

@@ -19,8 +19,7 @@ mend(key('queues'), 'set')
 for _, name in ipairs({'workers', 'gateways', 'retained'}) do mend(key(name), 'zset') end
 if mend(key('reaper'), 'hash') then
   for _, member in ipairs(redis.call('ZRANGE', key('retained'), 0, -1)) do
-    local bytes = tonumber(string.match(member, '|(%d+)$') or '') or 0
-    redis.call('HINCRBY', key('reaper'), 'retained_bytes', bytes)
+    redis.call('HINCRBY', key('reaper'), 'retained_bytes', bytes_of(member))
   end
 end
 for _, list in ipairs(KEYS) do mend(list, 'list') end

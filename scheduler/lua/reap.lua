@@ -132,8 +132,7 @@ end
 local retained = key('retained')
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', retained, '-inf', now, 'LIMIT', 0, batch)) do
   redis.call('ZREM', retained, member)
-  local bytes = tonumber(string.match(member, '|(%d+)$') or '') or 0
-  redis.call('HINCRBY', reaper, 'retained_bytes', -bytes)
+  redis.call('HINCRBY', reaper, 'retained_bytes', 0 - bytes_of(member))
 end
 
 local report = {held and '1' or '0', tostring(returned), tostring(lost), tostring(expired),

@@ -108,6 +108,30 @@ async def test_a_cancelled_request_replays_as_cancelled(deployment: Deployment) 
     assert (again.kind, again.job_id) == ("replay", first.job_id)
 
 
+async def test_who_cancels_and_then_hangs_up_has_cancelled(deployment: Deployment) -> None:
+    """A running request that its caller cancels and leaves before the worker's next frame replays
+    as cancelled, before that frame and after the end."""
+    work = deployment.worker()
+    first = await deployment.admit("r1")
+    claim = deployment.claim(work)
+    deployment.post(work, claim, 0)
+    await deployment.cancellation.cancel("p", "request", "r1")
+
+    await deployment.listeners._leave(first.job_id, "g1|1")
+
+    assert (await deployment.admit("r1", listener="g1|2")).kind == "attached"
+    await deployment.listeners._leave(first.job_id, "g1|2")
+    assert deployment.post(work, claim, 1) == ["cancelled"]
+    work.end(claim.job_id, claim.execution, terminal("cancelled"))
+    deployment.worker()
+    again = await deployment.admit("r1", listener="g1|3")
+    assert (again.kind, again.job_id) == ("replay", first.job_id)
+    record = await deployment.results.read(first.job_id)
+    assert record is not None
+    assert record.end is not None
+    assert not record.end.abandoned
+
+
 async def test_cancelling_is_idempotent(deployment: Deployment) -> None:
     """Cancelling twice ends once."""
     work = deployment.worker()

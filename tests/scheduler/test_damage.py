@@ -25,6 +25,8 @@ DAMAGES: dict[str, Damage] = {
     "no line": lambda d, key: d.redis.hdel(key, "line"),
     "a line of no class": lambda d, key: d.redis.hset(key, "line", "p"),
     "budget in words": lambda d, key: d.redis.hset(key, "budget", "plenty"),
+    "budget a fraction": lambda d, key: d.redis.hset(key, "budget", "1.5"),
+    "a deadline of many digits": lambda d, key: d.redis.hset(key, "deadline_ms", "9" * 40),
     "another state": lambda d, key: d.redis.hset(key, "state", "dreaming"),
 }
 
@@ -221,6 +223,38 @@ async def test_the_door_opens_and_a_cancel_works_over_junk(fake: Deployment, nam
     work.heartbeat({}, lanes=2)
     fake.reap()
     assert Books.read(fake.redis, "t").faults() == []
+
+
+MEMBERS: dict[str, str] = {"no bytes": "junk", "too many": "junk|" + "9" * 40, "none": "junk|0"}
+
+
+@pytest.mark.parametrize("member", MEMBERS.values(), ids=MEMBERS)
+async def test_kept_audio_that_is_junk_goes(deployment: Deployment, member: str) -> None:
+    """A member of the kept audio that says no number is dropped when its time comes, and when the
+    cap is reached; nothing is counted for it."""
+    work = deployment.worker()
+    deployment.redis.zadd(deployment.keys.retained, {member: 1})
+    deployment.reap()
+    assert not deployment.redis.exists(deployment.keys.retained)
+
+    deployment.redis.zadd(deployment.keys.retained, {member: 1})
+    work._ending = (*work._ending[:2], 0)
+    await deployment.admit("r1")
+    claim = deployment.claim(work)
+    deployment.post(work, claim, 0)
+    assert work.end(claim.job_id, claim.execution, terminal()).verdict == "ended"
+
+    assert deployment.redis.hget(deployment.keys.reaper, "retained_bytes") == b"0"
+
+
+async def test_a_job_of_no_budget_enters_and_leaves(deployment: Deployment) -> None:
+    """Nothing is taken off the sums for it, and it ends like any other."""
+    work = deployment.worker()
+    admitted = await deployment.admit("r1", max_frames=0)
+    claim = deployment.claim(work)
+
+    assert work.end(claim.job_id, claim.execution, terminal()).verdict == "ended"
+    assert deployment.state(admitted.job_id) == "ended"
 
 
 OWN: dict[str, Callable[[Deployment, str], str]] = {
