@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
-from redis.exceptions import ResponseError
+from redis.exceptions import OutOfMemoryError, ResponseError
 
 from scheduler.carrier import Carrier
 from scheduler.scripts import Scripts
@@ -93,9 +93,8 @@ class Reaper:
         held, returned, lost, expired, abandoned = (int(value) for value in reply[:5])
         count, *job_ids = (part.decode() for part in reply[5:])
         missing, leftovers = job_ids[: int(count)], job_ids[int(count) :]
-        for job_id in missing:
-            carrier.push(job_id)
-        carrier.forget(leftovers)
+        carrier.forget(leftovers)  # frees, so it comes first
+        pushed = _push(carrier, missing)
         if self._passes % FORGET_EVERY == 1:
             carrier.forget_the_dead()
         report = ReapReport(
@@ -105,7 +104,7 @@ class Reaper:
             lost,
             expired,
             abandoned,
-            len(missing),
+            pushed,
             len(leftovers),
         )
         if report.eventful:
@@ -116,6 +115,17 @@ class Reaper:
                 lost=lost,
                 expired=expired,
                 abandoned=abandoned,
-                pushed=len(missing),
+                pushed=pushed,
             )
         return report
+
+
+def _push(carrier: Carrier, job_ids: list[str]) -> int:
+    """Give RQ these ids, as many as a Redis that may be full takes. The rest waits for a pass."""
+    for count, job_id in enumerate(job_ids):
+        try:
+            carrier.push(job_id)
+        except OutOfMemoryError:
+            log.warning("hints_lost", count=len(job_ids) - count)
+            return count
+    return len(job_ids)

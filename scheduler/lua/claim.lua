@@ -64,6 +64,7 @@ if mine and mine.execution == execution then return claimed(again, mine) end
 local function leaves_to_another(id, job)
   local until_ms = tonumber(job.drained_until_ms or '') or 0
   if job.drained_by ~= worker and until_ms > now then return true end
+  redis.call('ZREMRANGEBYSCORE', key('workers'), '-inf', now) -- frees first, see renew
   redis.call('HSET', key('job', id), 'drained_by', worker, 'drained_until_ms', now + lease)
   return false
 end

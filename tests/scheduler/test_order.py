@@ -299,3 +299,30 @@ async def test_each_job_that_must_run_alone_is_made_room_for_by_one(fake: Deploy
     assert isinstance(w3.claim("e3", busy_lanes=1), Claim)
     fake.advance_ms(fake.settings.lease_ms + 100)
     assert w3.claim("e4", busy_lanes=1) == "solo"
+
+
+@pytest.mark.redis
+async def test_the_rules_hold_at_the_memory_limit(real: Deployment) -> None:
+    """What was let in is claimed, handed back, waited for and ended with Redis full."""
+    w1, w2 = real.worker("w1"), real.worker("w2")
+    for number in range(4):
+        await real.admit(f"r{number}", principal=f"p{number % 2}", timeout_ms=60_000)
+    await real.admit("x", priority="batch", timeout_ms=60_000)
+    used = int(real.redis.info("memory")["used_memory"])
+    real.redis.config_set("maxmemory", used - 4096)
+
+    drained, broken = real.claim(w1), real.claim(w1)
+    assert w1.hand_back(drained.job_id, drained.execution) == "waiting"
+    assert w1.hand_back(broken.job_id, broken.execution, fault=True) == "waiting"
+    assert real.claim(w2).job_id == drained.job_id
+    assert w2.claim("alone", busy_lanes=1) == "solo"
+    alone = real.claim(w1)
+    assert (alone.job_id, alone.solo) == (broken.job_id, True)
+    assert real.post(w1, alone, 0) == ["ok"]
+    assert w1.end(alone.job_id, alone.execution, terminal()).verdict == "ended"
+    await real.cancellation.cancel("p0", "request", "r2")
+    w1.heartbeat({}, lanes=2, step_ms=3.0)
+    real.reaper.reap()
+
+    assert Books.read(real.redis, "t").faults() == []
+    real.redis.config_set("maxmemory", 0)

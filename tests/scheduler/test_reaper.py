@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from scheduler.reaper import Reaper
 from tests.scheduler.conftest import QUEUE, Deployment, terminal
 
@@ -195,3 +197,25 @@ async def test_everything_expires(fake: Deployment) -> None:
 
     assert left == {f"t:stats:{QUEUE}", "t:queues", "t:reaper"}
     assert fake.redis.hget("t:reaper", "retained_bytes") == b"0"
+
+
+@pytest.mark.redis
+async def test_a_full_redis_is_freed_first_and_given_hints_later(real: Deployment) -> None:
+    """RQ's records of ended jobs go though no hint can be pushed, and then the hints come."""
+    work = real.worker()
+    ended = await real.admit("ended")
+    real.carrier.push(ended.job_id)
+    claim = real.claim(work, hint=ended.job_id)
+    work.end(claim.job_id, claim.execution, terminal())
+    waiting = await real.admit("waiting", timeout_ms=60_000)
+    real.redis.zadd(real.keys.ended(QUEUE), {ended.job_id: 1})
+    real.redis.zadd(real.keys.listeners(waiting.job_id), {"g1|1": 9e15})
+    used = int(real.redis.info("memory")["used_memory"])
+    real.redis.config_set("maxmemory", used // 2)
+
+    full = real.reap()
+    real.redis.config_set("maxmemory", 0)
+    after = real.reap()
+
+    assert (full.swept, full.pushed, after.pushed) == (1, 0, 1)
+    assert real.listed() == [waiting.job_id]
