@@ -48,7 +48,7 @@ def test_who_waits_for_a_redis_that_hangs_hears_by_the_deadline(
     finally:
         os.kill(process.server.pid, signal.SIGCONT)
 
-    assert all(2.4 < seconds < 3.5 for seconds, _ in waited)
+    assert all(2.4 < seconds < 4.0 for seconds, _ in waited)
     codes = [reply.json()["error"]["code"] for _, reply in waited]
     assert codes == ["generation_timeout", "queue_timeout", "queue_timeout"]
     assert {reply.status_code for _, reply in waited} == {504}
@@ -80,7 +80,7 @@ def test_who_waits_while_redis_restarts_is_served(
     assert {(answer.status_code, answer.content) for answer in answers} == {
         (200, wav_file(pcm(0) + pcm(1)))
     }
-    assert any(line["event"] == "event_reader_recovered" for line in process.lines)
+    until(lambda: any(line["event"] == "event_reader_recovered" for line in process.lines))
 
 
 def test_a_gateway_that_stood_still_hands_over_what_is_there(
