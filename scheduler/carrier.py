@@ -130,16 +130,18 @@ class Carrier:
             self.drop(hint)
 
     def forget(self, job_ids: list[str]) -> None:
-        """Remove all that RQ holds of ended jobs."""
+        """Remove all that RQ holds of ended jobs. In no transaction: a full Redis refuses any, and
+        this is what frees it.
+        """
         if not job_ids:
             return
         own = [job_id for job_id in job_ids if self._forget_execution(job_id)]
-        for job_id in set(job_ids).difference(own):
-            # RQ has no record, or can't have one
-            with suppress(InvalidJobOperation, ValueError):
-                self._record(job_id).delete(remove_from_queue=True)
-            self._intermediate_remove(job_id, count=0)
-        with self._redis.pipeline() as pipe:
+        with self._redis.pipeline(transaction=False) as pipe:
+            for job_id in set(job_ids).difference(own):
+                # RQ has no record, or can't have one
+                with suppress(InvalidJobOperation, ValueError):
+                    self._record(job_id).delete(pipeline=pipe, remove_from_queue=True)
+                pipe.lrem(self._intermediate.key, 0, job_id)
             pipe.delete(*map(Job.key_for, job_ids))
             pipe.zrem(self._keys.ended(self._name), *job_ids)
             pipe.execute()
@@ -206,7 +208,7 @@ class Carrier:
         execution = self._shown.pop(job_id, None)
         if execution is None:
             return False
-        with self._redis.pipeline() as pipe:
+        with self._redis.pipeline(transaction=False) as pipe:
             execution.delete(job=self._record(job_id), pipeline=pipe)
             self._queue.remove(job_id, pipeline=pipe)
             pipe.lrem(self._intermediate.key, 0, job_id)
@@ -246,6 +248,6 @@ class Carrier:
             return f"unreadable record ({type(error).__name__})"
         return None if named == expected else "names another function"
 
-    def _intermediate_remove(self, job_id: str | bytes, *, count: int = 1) -> None:
-        """Take ``count`` entries of the id off the list; 0: all that deaths have left."""
-        self._redis.lrem(self._intermediate.key, count, job_id)  # type: ignore[arg-type]
+    def _intermediate_remove(self, job_id: str | bytes) -> None:
+        """Take one entry of the id off the list."""
+        self._redis.lrem(self._intermediate.key, 1, job_id)  # type: ignore[arg-type]
