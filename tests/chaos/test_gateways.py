@@ -52,7 +52,7 @@ async def test_the_lanes_of_a_killed_gateway_are_free_soon(open_site: OpenSite) 
     """Nobody is there for its jobs, running or waiting: within 8 s no lane works for them."""
     async with open_site() as site:
         await two_gateways(site, step_ms=80)
-        answers = [site.callers.speaking(site.url, LONG, stream=RAW) for _ in range(8)]
+        answers = [site.callers.speaking(site.url, 100, stream=RAW) for _ in range(8)]
         await site.running(4)
         await site.waiting(4)
         site.living("gateway")[0].kill()
