@@ -34,6 +34,7 @@ from shared.settings import GatewaySettings
 from shared.tracing import Span
 
 Entry = dict[str, Any]
+Pieces = AsyncIterator[bytes]
 
 ENCODERS: Final = 4
 """Whole answers that are being compressed at once."""
@@ -76,42 +77,42 @@ class Delivery:
             await self._refuse(call, error, {}, line, entry)
 
     async def _one_shot(self, take: Take, line: Line, entry: Entry) -> None:
-        samples = Samples(self._budget)
-        try:
-            outcome = await _heard_out(take, samples)
-            encoded = await self._encoded(take, samples)
-        except SpeechError as error:
-            samples.release()
-            await self._refuse(take.call, error, _marks(take), line, entry)
-            return
-        try:
+        with Samples(self._budget) as samples:
+            try:
+                outcome = await _heard_out(take, samples)
+                size, pieces = await self._whole(take, samples)
+            except SpeechError as error:
+                samples.release()
+                await self._refuse(take.call, error, _marks(take), line, entry)
+                return
             _note(entry, outcome)
-            await self._begin_whole(take, outcome, encoded, samples, line)
-            if encoded is None:
-                await line.write_all(samples.all(take))
-            else:
-                await line.write_all(_in_pieces(encoded))
-        except SpeechError as error:
-            entry["code"] = error.code  # told by a body that is shorter than announced
-        finally:
-            samples.release()
+            try:
+                await self._begin_whole(take, outcome, size, line)
+                await line.write_all(pieces)
+            except SpeechError as error:
+                entry["code"] = error.code  # told by a body that is shorter than announced
 
-    async def _encoded(self, take: Take, samples: Samples) -> bytes | None:
-        """The body of a compressed format, made beside the event loop, a few at a time."""
-        if not take.call.transport.is_encoded:
-            return None
+    async def _whole(self, take: Take, samples: Samples) -> tuple[int | None, Pieces]:
+        """The body and its size, which isn't known of one that is compressed as it is taken."""
+        transport = take.call.transport
+        if not transport.is_encoded:
+            head = transport.head(samples.size)
+            return len(head) + samples.size, _after(head, samples.all(take))
+        encoded = await self._encoded(take, samples)
+        if samples.hold_instead(encoded):
+            return len(encoded), _in_pieces(encoded)
+        return None, _encoded_as_taken(take, samples)
+
+    async def _encoded(self, take: Take, samples: Samples) -> bytes:
+        """A compressed body, made beside the event loop, a few at a time."""
         with take.unless_cut():
             async with self._encoders:
                 pcm = b"".join([piece async for piece in samples.all(take)])
-                samples.release()
                 return await asyncio.to_thread(take.call.transport.encoded, pcm)
 
     async def _begin_whole(
-        self, take: Take, outcome: Outcome, encoded: bytes | None, samples: Samples, line: Line
+        self, take: Take, outcome: Outcome, size: int | None, line: Line
     ) -> None:
-        transport = take.call.transport
-        head = b"" if encoded is not None else transport.head(samples.size)
-        size = len(head) + samples.size if encoded is None else len(encoded)
         headers = {
             **execution_headers(take.call, outcome.served, outcome.terminal.runtime_image_ref),
             **result_headers(
@@ -120,10 +121,10 @@ class Delivery:
                 result_ttl_ms=self._settings.queue.result_ttl_ms,
             ),
             **_marks(take),
-            "content-length": str(size),
         }
-        await line.begin(transport.audio_type, headers)
-        await line.write(head)
+        if size is not None:
+            headers["content-length"] = str(size)
+        await line.begin(take.call.transport.audio_type, headers)
 
     async def _stream(self, take: Take, stream_format: str, line: Line, entry: Entry) -> None:
         framing = framing_for(take.call.transport)
@@ -176,7 +177,23 @@ async def _heard_out(take: Take, samples: Samples) -> Outcome:
     return intake.judge(event, replayed=take.replayed)
 
 
-async def _in_pieces(body: bytes) -> AsyncIterator[bytes]:
+async def _after(head: bytes, pieces: Pieces) -> Pieces:
+    yield head
+    async for piece in pieces:
+        yield piece
+
+
+async def _encoded_as_taken(take: Take, samples: Samples) -> Pieces:
+    """A compressed body that there is no room to hold: as if it were streamed."""
+    body = take.call.transport.streamed()
+    async for pcm in samples.all(take):
+        with take.unless_cut():
+            piece = await asyncio.to_thread(body.feed, pcm)
+        yield piece
+    yield body.finish()
+
+
+async def _in_pieces(body: bytes) -> Pieces:
     for start in range(0, len(body), PIECE_BYTES):
         yield body[start : start + PIECE_BYTES]
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.encoders import working_encoders
+from gateway.formats import PLAIN_FORMATS
 from gateway.samples import HELD_BYTES
 from gateway.validation import default_seed
 from shared.digests import sha256_hex
@@ -228,10 +229,7 @@ async def test_an_answer_that_is_whole_by_the_deadline_is_handed_over(
     assert (answer.body == wav_file(pcm(0) + pcm(1))) is ended
 
 
-FORMATS = ("wav", "pcm", *working_encoders())
-
-
-@pytest.mark.parametrize("response_format", FORMATS)
+@pytest.mark.parametrize("response_format", PLAIN_FORMATS)
 async def test_an_answer_over_the_budget_is_the_same_answer(
     world: World, response_format: str
 ) -> None:
@@ -253,6 +251,24 @@ async def test_an_answer_over_the_budget_is_the_same_answer(
     assert int(tight.headers["content-length"]) == len(tight.body)
     assert world.gateway.budget.left == 3 * FRAME_BYTES
     assert room == HELD_BYTES
+
+
+@pytest.mark.parametrize("response_format", working_encoders())
+async def test_a_compressed_answer_over_the_budget_is_as_if_streamed(
+    world: World, response_format: str
+) -> None:
+    """Nothing of it can be held, so its size isn't known before it has left."""
+    body = {**HELLO, "response_format": response_format}
+    call = world.post({**body, "stream_format": "audio"})
+    await world.worker.speak(40)
+    streamed = await call.answer()
+    world.gateway.budget.left = 0
+
+    tight = await world.refused(body)
+
+    assert (tight.status, tight.body) == (200, streamed.body)
+    assert "content-length" not in tight.headers
+    assert world.gateway.budget.left == 0
 
 
 async def test_audio_that_goes_while_it_is_handed_over_breaks_the_transfer(world: World) -> None:
