@@ -9,6 +9,7 @@ of their own.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator
@@ -33,13 +34,13 @@ class Door:
         self._queue: deque[asyncio.Future[None]] = deque()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """One's turn to be checked or admitted.
+    async def turn(self, within_s: float = math.inf) -> AsyncIterator[None]:
+        """One's turn to be checked or admitted, for which nobody waits longer than ``within_s``.
 
         Raises SpeechError: ``too_many_waiting`` when it doesn't come, ``queue_unavailable`` when
         somebody before found Redis away.
         """
-        await self._come_up()
+        await self._come_up(within_s)
         try:
             yield
         except SpeechError as error:
@@ -49,31 +50,33 @@ class Door:
         finally:
             self._let_next_in()
 
-    async def _come_up(self) -> None:
+    async def _come_up(self, within_s: float) -> None:
         if self._free > 0:
             self._free -= 1
             return
         place = asyncio.get_running_loop().create_future()
         self._queue.append(place)
         try:
-            while not place.done():
-                await self._wait_for(place)
+            if not await self._has_come(place, within_s):
+                raise _crowded()
             place.result()
         except (asyncio.CancelledError, SpeechError):
             self._give_up(place)
             raise
 
-    async def _wait_for(self, place: asyncio.Future[None]) -> None:
-        """Until it is free, or this process has stood still, which is nobody's wait."""
-        came_at = time.monotonic()
-        await asyncio.wait({place}, timeout=self._wait_s)
-        waited_s = time.monotonic() - came_at
-        if not place.done() and waited_s < self._wait_s + LATE_S:
-            raise SpeechError(
-                "too_many_waiting",
-                "too many requests are at this gateway's door",
-                retry_after_s=1.0,
-            )
+    async def _has_come(self, place: asyncio.Future[None], within_s: float) -> bool:
+        """Whether it is free in time. What passes while this process stands still is nobody's wait,
+        so that one who wakes late waits once more, and only once: a process that is late again is
+        overloaded.
+        """
+        give_up_at = time.monotonic() + within_s
+        for _ in range(2):
+            came_at = time.monotonic()
+            limit_s = max(0.0, min(self._wait_s, give_up_at - came_at))
+            await asyncio.wait({place}, timeout=limit_s)
+            if place.done() or time.monotonic() - came_at < limit_s + LATE_S:
+                break
+        return place.done()
 
     def _give_up(self, place: asyncio.Future[None]) -> None:
         """Leave the queue. Whose turn had just come passes it on."""
@@ -101,3 +104,9 @@ class Door:
                         retry_after_s=RETRY_AFTER_S,
                     )
                 )
+
+
+def _crowded() -> SpeechError:
+    return SpeechError(
+        "too_many_waiting", "too many requests are at this gateway's door", retry_after_s=1.0
+    )

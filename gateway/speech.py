@@ -253,7 +253,7 @@ class Speech:
                 "queue_memory_low", "the queue is near its memory limit", retry_after_s=2.0
             )
         try:
-            async with self.door.turn():
+            async with self.door.turn((countdown.remaining_ms - GRACE_MS) / 1000):
                 caller = await self._listeners.join(self._request(call, principal, countdown))
         except SpeechError as error:
             if error.code == "no_ready_worker":

@@ -97,6 +97,30 @@ async def test_a_process_that_stood_still_turns_nobody_away() -> None:
     assert await asyncio.gather(*crowd) == ["admitted"] * 3
 
 
+async def test_a_process_that_is_late_again_and_again_turns_away() -> None:
+    """A slow process must not keep its door's queue for ever: who was let off once is told then."""
+    admissions = Admissions(Door(1, 0.1))
+    crowd = await admissions.crowd(2)
+    for _ in range(3):
+        time.sleep(0.3)  # noqa: ASYNC251  whatever keeps the loop busy
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    assert crowd[1].done()
+    assert await crowd[1] == "too_many_waiting"
+    admissions.go_on.set()
+    assert await crowd[0] == "admitted"
+
+
+async def test_nobody_waits_for_a_turn_past_their_own_time() -> None:
+    """A caller with a short timeout hears of the crowd by then."""
+    door = Door(1, 60)
+    async with door.turn():
+        with pytest.raises(SpeechError, match="too_many_waiting"):
+            async with asyncio.timeout(10), door.turn(0.01):
+                pass
+
+
 @pytest.mark.parametrize("gone", [1, 2])
 async def test_who_leaves_the_queue_takes_no_place_along(gone: int) -> None:
     """A client that goes away, also in the moment when its turn comes, blocks nobody."""
