@@ -49,6 +49,8 @@ NEWCOMER_WAIT_S: Final = 0.02
 """How long it waits for the engine while lanes are busy: without and with a lane free."""
 STEPS_PER_TURN: Final = 16
 CLOSE_S: Final = 5.0
+REAPED_AT_ONCE: Final = 32
+"""What a reap may do one by one between two frames, at some 0.2 ms each."""
 SILENT_MS: Final = 30_000.0
 """A loop that has not gone round for so long is stuck."""
 
@@ -106,7 +108,7 @@ class Worker:
         worker_id = self.identity.worker_id
         self._carrier = Carrier(redis, queue.namespace, served.queue)
         self._queue = WorkQueue(redis, queue, self._carrier, served.queue, worker_id)
-        self._reaper = Reaper(redis, queue, gap_ms=queue.reap_interval_ms // 2)
+        self._reaper = Reaper(redis, queue, gap_ms=queue.reap_interval_ms // 2, most=REAPED_AT_ONCE)
         self._intake = Intake(self._carrier, self._queue)
         origin = Origin(worker_id, settings.runtime_image_ref)
         self._books = Books(

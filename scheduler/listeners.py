@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -31,8 +31,13 @@ if TYPE_CHECKING:
 RENEW_BATCH: Final = 500
 UNSAID_MOST: Final = 10_000
 """So many departures are kept until Redis is back; the rest lapse."""
+UNSAID_AT_ONCE: Final = 500
+"""So many are said after each renewal, one by one, so that the next is not late."""
 
 log = structlog.get_logger()
+
+Departure = tuple[str, AdmitRequest | None]
+"""The job that was left, and the request of a caller who left in the door."""
 
 
 class Caller:
@@ -111,7 +116,7 @@ class Listeners:
         self._results = results
         self._gateway_id = gateway_id
         self._callers: dict[str, Caller] = {}
-        self._unsaid: dict[str, str] = {}  # departures that Redis hasn't heard of: job by name
+        self._unsaid: dict[str, Departure] = {}  # of which Redis hasn't heard, by name
         self._numbers = count(1)
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -145,13 +150,13 @@ class Listeners:
             admitted = await self._admission.admit(request, job_id, name)
         except asyncio.CancelledError:
             self._reader.unsubscribe(subscription)
-            await asyncio.shield(self._leave(job_id, name))
+            await asyncio.shield(self._leave(job_id, name, request))
             raise
         except Exception as error:
             self._reader.unsubscribe(subscription)
             if isinstance(error, SpeechError) and error.code == "queue_unavailable":
                 # Redis may carry out yet what it didn't answer in time: nobody waits for that job.
-                self._say_later(job_id, name)
+                self._say_later(job_id, name, request)
             raise
         if admitted.kind != "admitted":
             self._reader.unsubscribe(subscription)
@@ -170,14 +175,17 @@ class Listeners:
             return
         await self._leave(caller.job_id, caller.name)
 
-    async def _leave(self, job_id: str, name: str) -> None:
+    async def _leave(self, job_id: str, name: str, request: AdmitRequest | None = None) -> None:
         try:
-            await self._say_left(job_id, name)
+            await self._say_left(job_id, name, request)
         except TROUBLE as error:
             log.warning("leave_failed", job=job_id, error=type(error).__name__)
-            self._say_later(job_id, name)
+            self._say_later(job_id, name, request)
 
-    async def _say_left(self, job_id: str, name: str) -> None:
+    async def _say_left(self, job_id: str, name: str, request: AdmitRequest | None) -> None:
+        """``request``: of a caller who left in the door, and may listen to the job that its id was
+        bound to already.
+        """
         settings = self._settings
         await self._scripts.call(
             "leave",
@@ -186,16 +194,20 @@ class Listeners:
             settings.result_ttl_ms,
             settings.metadata_ttl_ms,
             settings.retained_bytes,
+            *((request.principal, request.job.request_id) if request is not None else ()),
         )
 
-    def _say_later(self, job_id: str, name: str) -> None:
+    def _say_later(self, job_id: str, name: str, request: AdmitRequest | None = None) -> None:
         if len(self._unsaid) < UNSAID_MOST:
-            self._unsaid[name] = job_id
+            self._unsaid[name] = (job_id, request)
 
     async def _say_unsaid(self) -> None:
-        """Tell Redis of those who left while it was away, so that their jobs needn't lapse."""
-        for name, job_id in list(self._unsaid.items()):
-            await self._say_left(job_id, name)
+        """Tell Redis of those who left while it was away, so that their jobs needn't lapse. The
+        latest first: the others lapse sooner.
+        """
+        for name in list(islice(reversed(self._unsaid), UNSAID_AT_ONCE)):
+            job_id, request = self._unsaid[name]
+            await self._say_left(job_id, name, request)
             self._unsaid.pop(name, None)
 
     async def _replay(self, caller: Caller) -> None:

@@ -45,11 +45,15 @@ class Reaper:
     """Reaps every queue of a namespace.
 
     ``gap_ms``: leave a queue alone that anyone has reaped within that time. Workers do, so that a
-    hundred of them reap hardly more often than two.
+    hundred of them reap hardly more often than two. ``most``: so many lost hints and leftovers of
+    RQ's go in one pass, each of which is a round trip; whoever has lanes to serve asks for few.
     """
 
-    def __init__(self, redis: Redis, settings: QueueSettings, *, gap_ms: int = 0) -> None:
+    def __init__(
+        self, redis: Redis, settings: QueueSettings, *, gap_ms: int = 0, most: int = BATCH
+    ) -> None:
         self._gap_ms = gap_ms
+        self._most = most
         self._redis = redis
         self._settings = settings
         self._keys = Keys(settings.namespace)
@@ -88,6 +92,7 @@ class Reaper:
             self._settings.metadata_ttl_ms,
             self._settings.retained_bytes,
             self._gap_ms,
+            self._most,
             keys=(carrier.list_key,),
         )
         held, returned, lost, expired, abandoned = (int(value) for value in reply[:5])

@@ -139,6 +139,8 @@ class EventReader:
         if subscription.due:
             self._due[subscription] = None
             self._wanted.set()
+        else:  # told of news while a read was under way that found it
+            self._due.pop(subscription, None)
 
     async def has_ended(self, job_id: str) -> bool:
         """Whether all that a job will ever have is there. Raises what Redis raises."""
@@ -174,6 +176,7 @@ class EventReader:
             {self._wake_key: self._wake_position}, count=WAKE_BATCH, block=BLOCK_MS
         )
         if not reply:
+            await self._look_again()
             return
         entries = reply[0][1]
         self._wake_position = entries[-1][0]
@@ -184,6 +187,14 @@ class EventReader:
         }
         overrun = len(entries) >= WAKE_BATCH
         self._tell(list(self._subscriptions) if overrun else woken)
+
+    async def _look_again(self) -> None:
+        """Read from the start where what was read last isn't the last: the stream has lapsed, or is
+        a new one. With Redis's clock put back, what it holds has lower ids than what was read.
+        """
+        last: Any = await self._redis.xrevrange(self._wake_key, count=1)
+        if not last or last[0][0] != self._wake_position:
+            self._wake_position = START
 
     async def _read_for_ever(self) -> None:
         while not self._closing:

@@ -11,6 +11,7 @@ local lease, busy = tonumber(ARGV[6]), tonumber(ARGV[7])
 local now = now_ms()
 local waiting, ring, stats = key('waiting', queue), key('ring', queue), key('stats', queue)
 local ours = key('claim', execution)
+local CLAIM_MS = 60000 -- a claim is known so long past its job's deadline: longer than the job lives
 
 local function claimed(id, job)
   return {id, job.payload, tostring(job.attempt), tostring(tonumber(job.deadline_ms) - now),
@@ -43,7 +44,7 @@ local function take(id, job)
   enter_running(id, queue, job, now + lease)
   redis.call('HSET', key('job', id), 'state', 'running', 'attempt', attempt, 'claimed_ms', first,
     'attempt_ms', now, 'execution', execution, 'worker_id', worker)
-  redis.call('SET', ours, id, 'PX', lease)
+  redis.call('SET', ours, id, 'PX', job.deadline_ms - now + CLAIM_MS)
   redis.call('XADD', key('events', id), '*', 'k', 'claimed', 'attempt', attempt, 'worker', worker,
     'queue_wait_ms', first - tonumber(job.admitted_ms))
   redis.call('PEXPIRE', key('events', id), job.deadline_ms - now + LIVE_MS)
@@ -55,10 +56,14 @@ local function take(id, job)
   end
 end
 
--- The same call again after a lost reply finds its claim.
+-- The same call again after a lost reply finds its claim, however late, unless the reaper took the job.
 local again = redis.call('GET', ours)
 local mine = again and intact(again, 'running')
-if mine and mine.execution == execution then return claimed(again, mine) end
+if mine and mine.execution == execution then
+  redis.call('ZREMRANGEBYSCORE', key('workers'), '-inf', now) -- frees first, see renew
+  redis.call('ZADD', key('running', queue), now + lease, again)
+  return claimed(again, mine)
+end
 
 -- Whether a busy worker leaves a job to another that makes itself free for it; else it does so itself.
 local function leaves_to_another(id, job)

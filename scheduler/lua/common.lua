@@ -55,13 +55,15 @@ end
 
 -- Note in news, by gateway, that a job has some for whoever listens to it there.
 local function gather(news, id)
-  local before
   for _, member in ipairs(redis.pcall('ZRANGE', NS .. ':listeners:' .. id, 0, -1)) do
     local gateway = string.match(member, '^([^|]+)|')
-    if gateway and gateway ~= before then -- in order of expiry, so not always by gateway: twice harms nobody
+    if gateway then
       local jobs = news[gateway]
-      if jobs then jobs[#jobs + 1] = id else news[gateway] = {id} end
-      before = gateway
+      if not jobs then
+        news[gateway] = {id}
+      elseif jobs[#jobs] ~= id then -- not told for another caller of this job
+        jobs[#jobs + 1] = id
+      end
     end
   end
 end
@@ -202,19 +204,26 @@ local function measure(stats, samples)
   redis.call('HSET', stats, unpack(means))
 end
 
--- Kept audio is bounded in bytes: over the cap, the oldest goes first.
+-- Kept audio is bounded in bytes: over the cap, the oldest goes first. What somebody still listens to
+-- stays, and goes when the next job ends.
 local function retain(id, bytes, now, ttl, cap)
   if bytes == 0 then return end
   local retained, reaper = key('retained'), key('reaper')
   redis.call('ZADD', retained, now + ttl, id .. '|' .. bytes)
   local total = redis.call('HINCRBY', reaper, 'retained_bytes', bytes)
+  local heard = {}
   while total > cap do
     local oldest = redis.call('ZPOPMIN', retained)
     if not oldest[1] then break end
     local old_id = string.match(oldest[1], '^(.*)|%d+$')
-    total = redis.call('HINCRBY', reaper, 'retained_bytes', 0 - bytes_of(oldest[1]))
-    if old_id then redis.call('UNLINK', key('events', old_id)) end
+    if old_id and (call_if_sound('ZCOUNT', key('listeners', old_id), now, '+inf') or 0) > 0 then
+      heard[#heard + 1] = oldest
+    else
+      total = redis.call('HINCRBY', reaper, 'retained_bytes', 0 - bytes_of(oldest[1]))
+      if old_id then redis.call('UNLINK', key('events', old_id)) end
+    end
   end
+  for _, kept in ipairs(heard) do redis.call('ZADD', retained, kept[2], kept[1]) end
 end
 
 -- The one way an intact job ends. Frees before it writes, so that it works with Redis at its memory limit.
@@ -266,7 +275,7 @@ local function end_job(id, job, o, now)
   local stats = key('stats', queue)
   redis.call('HINCRBY', stats, 'ended', 1)
   redis.call('HINCRBY', stats, 'ended:' .. o.reason, 1)
-  if job.state == 'running' and frames > 0 and job.attempt == '1'
+  if job.state == 'running' and frames > 0 and job.claimed_ms == job.attempt_ms -- claimed once
     and (o.reason == 'stop' or o.reason == 'length') then
     measure(stats, {'service_ms', now - job.attempt_ms, 'service_frames', frames,
       'service_budget', tonumber(job.budget)})

@@ -3,11 +3,13 @@
 -- for one lease time, so that their owners can renew them first.
 -- KEYS: RQ's list of this queue. ARGV: ns, queue, max_attempts, lease_ms, silence_ms, batch,
 --   result_ttl, metadata_ttl, cap, gap_ms (nothing to do when this queue was reaped so lately; 0:
---   always), which keeps the cost from growing with the number of workers that reap
+--   always), which keeps the cost from growing with the number of workers that reap; most jobs to
+--   report, of each of the two kinds
 -- Returns {held, returned, lost, expired, abandoned, n, n jobs that no list holds, jobs that ended a
 --   while ago and that RQ may still know}
 local queue, max_attempts = ARGV[2], tonumber(ARGV[3])
 local lease, silence, batch = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local most = tonumber(ARGV[11])
 local now = now_ms()
 local waiting, running, reaper = key('waiting', queue), key('running', queue), key('reaper')
 local returned, lost, expired, abandoned = 0, 0, 0, 0
@@ -23,6 +25,7 @@ local ring = key('ring', queue)
 local function finish(id, job, reason, code, message)
   local o = ending(7)
   o.reason, o.code, o.message = reason, code, message
+  redis.call('HDEL', key('job', id), 'execution') -- its worker, if it lives, hears that it lost the job
   end_job(id, job, o, now)
 end
 
@@ -32,7 +35,9 @@ redis.call('ZREMRANGEBYSCORE', key('workers'), '-inf', now)
 local last = tonumber(redis.call('HGET', reaper, 'last_ms') or '0')
 if now - last > silence then redis.call('HSET', reaper, 'hold_until_ms', now + lease) end
 redis.call('HSET', reaper, 'last_ms', now, reaped, now)
-local held = now < tonumber(redis.call('HGET', reaper, 'hold_until_ms') or '0')
+-- A hold that is further off than it can be was told before the clock was put back.
+local left = tonumber(redis.call('HGET', reaper, 'hold_until_ms') or '0') - now
+local held = left > 0 and left <= lease
 
 -- Leases that lapsed.
 if not held then
@@ -113,7 +118,7 @@ local function look_at(id, state)
     if state == 'waiting' then return end -- it has ended
   end
   add_up(id, state, job)
-  if state == 'waiting' and not listed[id] then missing[#missing + 1] = id end
+  if state == 'waiting' and not listed[id] and #missing < most then missing[#missing + 1] = id end
 end
 
 for _, state in ipairs({'waiting', 'running'}) do
@@ -139,6 +144,6 @@ local report = {held and '1' or '0', tostring(returned), tostring(lost), tostrin
   tostring(abandoned)}
 report[#report + 1] = tostring(#missing)
 for _, id in ipairs(missing) do report[#report + 1] = id end
-local leftovers = redis.call('ZRANGEBYSCORE', key('ended', queue), '-inf', now - 2000, 'LIMIT', 0, batch)
+local leftovers = redis.call('ZRANGEBYSCORE', key('ended', queue), '-inf', now - 2000, 'LIMIT', 0, most)
 for _, id in ipairs(leftovers) do report[#report + 1] = id end
 return report

@@ -144,7 +144,10 @@ class Deployment:
         return await (self.listeners if at is None else at).join(request)
 
     def claim(self, work: WorkQueue, **options: Any) -> Claim:
-        claim = work.claim(uuid4().hex, **options)
+        return self.claim_as(work, uuid4().hex, **options)
+
+    def claim_as(self, work: WorkQueue, execution: str, **options: Any) -> Claim:
+        claim = work.claim(execution, **options)
         assert isinstance(claim, Claim)
         return claim
 

@@ -197,3 +197,18 @@ async def test_only_first_claims_of_interactive_jobs_are_held_against_the_estima
     fake.claim(work)
 
     assert (await load_of(fake)).estimated_wait_error_ms == 0
+
+
+async def test_a_job_that_went_on_elsewhere_is_no_measure(fake: Deployment) -> None:
+    """Of a job that a worker handed back, the last worker made a part: its time says nothing."""
+    work = fake.worker()
+    await fake.admit("r1")
+    drained = fake.claim(work)
+    fake.post(work, drained, 0, 1, 2)
+    work.hand_back(drained.job_id, drained.execution)
+    fake.advance_ms(10)
+    last = fake.claim(work)
+    fake.post(work, last, 3)
+    work.end(last.job_id, last.execution, terminal())
+
+    assert fake.redis.hget(fake.keys.stats(QUEUE), "service_ms") is None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
-from scheduler.listeners import Caller
+from scheduler.admission import AdmitRequest, Admitted
+from scheduler.listeners import UNSAID_AT_ONCE, Caller
 from scheduler.queue import LanePost
-from scheduler.subscriptions import WINDOW
+from scheduler.subscriptions import START, WINDOW
 from shared.errors import SpeechError
 from shared.messages import Claimed, End, Event, FrameRecord
 from tests.conftest import RedisServer, until
@@ -339,3 +341,111 @@ async def test_redis_away_is_a_code_and_recovers(
 def test_text_does_not_show_in_a_jobs_repr() -> None:
     """A job that ends up in a log or a traceback shows its id and not its text."""
     assert "Hello" not in repr(speech_job("r1"))
+
+
+async def test_redis_s_clock_put_back_makes_nobody_deaf(fake: Deployment) -> None:
+    """After an hour's jump back, a gateway that had heard of jobs before hears of the next ones,
+    though the ids in its new stream are lower."""
+    fake.reader.start()
+    for step in (-3_600_000, 0):
+        work = fake.worker()
+        caller = await fake.join(f"r{step}")
+        claim = fake.claim(work)
+        fake.post(work, claim, 0)
+        work.end(claim.job_id, claim.execution, terminal())
+        assert shape(await heard(caller)) == ["Claimed", 0, "End"]
+        await caller.leave()
+        fake.redis.delete(fake.keys.wake("g1"))  # as a minute without news does
+        await until(lambda: fake.reader._wake_position == START, 10)
+        fake.advance_ms(step)
+    await fake.reader.close()
+
+
+async def test_a_stream_that_began_anew_is_read_from_its_start(fake: Deployment) -> None:
+    """Also when it came and went between two looks."""
+    fake.reader._wake_position = b"99999999999999-0"
+    fake.worker()
+    caller = await fake.join("r1")
+    fake.claim(fake.worker())
+    fake.reader.start()
+
+    assert isinstance(await asyncio.wait_for(caller.next_event(), 10), Claimed)
+    await fake.reader.close()
+
+
+async def test_a_caller_that_goes_while_it_attaches_is_no_ghost(deployment: Deployment) -> None:
+    """One that Redis has attached to another's job, and that has gone before it hears so, listens
+    no more; the job goes on for the other, and ends with it."""
+    work = deployment.worker()
+    first = await deployment.join("r1")
+    attached = asyncio.Event()
+    admit = deployment.admission.admit
+
+    async def admit_and_hang(request: AdmitRequest, job_id: str, listener: str) -> Admitted:
+        await admit(request, job_id, listener)
+        attached.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    deployment.admission.admit = admit_and_hang  # type: ignore[method-assign]
+    second = asyncio.create_task(deployment.join("r1"))
+    await attached.wait()
+    second.cancel()
+    await asyncio.wait({second})
+
+    listeners: Any = deployment.redis.zrange(deployment.keys.listeners(first.job_id), 0, -1)
+    assert listeners == [first.name.encode()]
+    claim = deployment.claim(work)
+    assert deployment.post(work, claim, 0) == ["ok"]
+    await first.leave()
+    assert deployment.post(work, claim, 1) == ["cancelled"]
+
+
+async def test_departures_that_pile_up_delay_no_renewal(deployment: Deployment) -> None:
+    """Each round says a bounded number of them, the latest first, until all are said."""
+    work = deployment.worker(lanes=4)
+    last = await deployment.join("last")
+    deployment.claim(work)
+    for number in range(UNSAID_AT_ONCE + 1):
+        deployment.listeners._say_later(f"t-{number}", f"g1|gone-{number}")
+    deployment.listeners._say_later(last.job_id, last.name)
+
+    await deployment.listeners._say_unsaid()
+
+    assert deployment.field(last.job_id, "cancel") == "abandoned"
+    assert list(deployment.listeners._unsaid) == ["g1|gone-0", "g1|gone-1"]
+    await deployment.listeners._say_unsaid()
+    assert not deployment.listeners._unsaid
+
+
+async def test_callers_of_one_job_at_two_gateways_are_told_once_each(
+    deployment: Deployment,
+) -> None:
+    """However their memberships alternate in time, a wake entry names the job once."""
+    work = deployment.worker()
+    for number, gateway in enumerate(("g1", "g2", "g1", "g2")):
+        await deployment.admit("r1", listener=f"{gateway}|{number}")
+    deployment.claim(work)
+
+    for gateway in ("g1", "g2"):
+        entries: Any = deployment.redis.xrevrange(deployment.keys.wake(gateway), count=1)
+        assert entries[0][1][b"jobs"].count(b" ") == 0
+
+
+async def test_news_during_a_read_is_not_read_twice_ahead(deployment: Deployment) -> None:
+    """Who is told of news while they are being read isn't given a second window."""
+    work = deployment.worker()
+    caller = await deployment.join("r1", max_frames=100)
+    claim = deployment.claim(work)
+    deployment.post(work, claim, *range(2 * WINDOW))
+    subscription = caller.subscription
+    subscription.news = subscription.hungry = True
+    deployment.reader.want(subscription)
+    batch = deployment.reader._next_batch()
+    reading = asyncio.create_task(deployment.reader._read(batch))
+    await asyncio.sleep(0)
+    deployment.reader._tell([caller.job_id])
+    await reading
+
+    assert deployment.reader._next_batch() == {}
+    assert len(subscription._window) == WINDOW

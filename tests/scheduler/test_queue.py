@@ -268,3 +268,46 @@ async def test_an_unreadable_payload_ends_and_the_next_is_served(deployment: Dep
     assert record is not None
     assert record.end is not None
     assert record.end.failure_code == "internal_error"
+
+
+async def test_a_reply_lost_for_longer_than_a_lease_costs_nothing(fake: Deployment) -> None:
+    """A claim asked for again late, before anyone reaped, is the same one under a new lease;
+    no second job runs under its execution, and no attempt is lost."""
+    work = fake.worker()
+    fake.reap()
+    for principal in ("a", "b"):
+        await fake.admit("r1", principal=principal, timeout_ms=30_000)
+    first = fake.claim_as(work, "same")
+    fake.advance_ms(20_000)
+
+    again = fake.claim_as(work, "same")
+
+    assert (again.job_id, again.attempt) == (first.job_id, 1)
+    assert fake.redis.zcard(fake.keys.running(QUEUE)) == 1
+    for _ in range(2):
+        fake.reap()
+        fake.advance_ms(2000)
+        assert work.renew([(first.job_id, "same")]) == ["ok"]
+
+
+async def test_a_claim_whose_job_was_reaped_is_no_claim(fake: Deployment) -> None:
+    """Asked for again after the reaper took the job back, it takes what is first in line."""
+    work = fake.worker()
+    await fake.admit("r1", timeout_ms=30_000)
+    first = fake.claim_as(work, "same")
+    fake.lapse(first.job_id)
+
+    again = fake.claim_as(work, "same")
+
+    assert (again.job_id, again.attempt) == (first.job_id, 2)
+
+
+async def test_what_the_reaper_ended_its_worker_has_lost(fake: Deployment) -> None:
+    """A worker that states an end after the reaper's hears that it came too late."""
+    work = fake.worker()
+    await fake.admit("r1", timeout_ms=1000)
+    claim = fake.claim(work)
+    fake.advance_ms(1600)
+    assert fake.reap().expired == 1
+
+    assert work.end(claim.job_id, claim.execution, terminal()).verdict == "lost"

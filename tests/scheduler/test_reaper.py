@@ -167,6 +167,7 @@ async def test_kept_audio_is_bounded_in_bytes(fake: Deployment) -> None:
         await fake.admit(f"r{number}")
         claim = fake.claim(work)
         fake.post(work, claim, 0, 1)
+        fake.redis.delete(fake.keys.listeners(claim.job_id))
         work._ending = (*work._ending[:2], 3 * 3904)
         work.end(claim.job_id, claim.execution, terminal())
         jobs.append(claim.job_id)
@@ -219,3 +220,59 @@ async def test_a_full_redis_is_freed_first_and_given_hints_later(real: Deploymen
 
     assert (full.swept, full.pushed, after.pushed) == (1, 0, 1)
     assert real.listed() == [waiting.job_id]
+
+
+async def test_a_clock_that_jumps_ahead_and_back_holds_nothing(fake: Deployment) -> None:
+    """Leases lapse as ever after Redis's clock was an hour ahead for one reap."""
+    work = fake.worker()
+    fake.reap()
+    fake.advance_ms(3_600_000)
+    fake.reap()
+    fake.advance_ms(-3_600_000)
+    work = fake.worker()
+    admitted = await fake.admit("r1", timeout_ms=60_000)
+    fake.claim(work)
+    fake.reap()
+
+    fake.lapse(admitted.job_id)
+
+    assert fake.state(admitted.job_id) == "waiting"
+
+
+async def test_audio_that_is_heard_outlasts_the_cap(deployment: Deployment) -> None:
+    """Over the cap, what nobody listens to any more goes first; the rest goes once it is heard."""
+    work = deployment.worker()
+    work._ending = (*work._ending[:2], 2 * 3904)
+    jobs = []
+    for number in range(3):
+        await deployment.admit(f"r{number}")
+        claim = deployment.claim(work)
+        deployment.post(work, claim, 0)
+        jobs.append(claim.job_id)
+        if number == 1:
+            deployment.redis.delete(deployment.keys.listeners(claim.job_id))
+        work.end(claim.job_id, claim.execution, terminal())
+
+    kept = [bool(deployment.redis.exists(deployment.keys.events(job))) for job in jobs]
+    assert kept == [True, False, True]
+    assert deployment.redis.hget(deployment.keys.reaper, "retained_bytes") == b"7808"
+
+    await deployment.listeners._leave(jobs[0], "g1|1")
+    await deployment.admit("r3")
+    claim = deployment.claim(work)
+    deployment.post(work, claim, 0)
+    work.end(claim.job_id, claim.execution, terminal())
+    assert not deployment.redis.exists(deployment.keys.events(jobs[0]))
+
+
+async def test_a_reaper_with_lanes_to_serve_does_little_at_once(deployment: Deployment) -> None:
+    """Of many hints that were lost and many jobs that ended in the queue, a few go in each pass."""
+    few = Reaper(deployment.redis, deployment.settings, most=2)
+    deployment.worker(lanes=4)
+    for number in range(3):
+        await deployment.admit(f"lost{number}", timeout_ms=60_000, listener=f"g1|{number}")
+        deployment.redis.zadd(deployment.keys.ended(QUEUE), {f"t-{number}": 1})
+
+    passes = [next(iter(few.reap())) for _ in range(3)]
+
+    assert [(each.pushed, each.swept) for each in passes] == [(2, 2), (1, 1), (0, 0)]
