@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from scheduler.connections import LATE_S, RETRY_AFTER_S
+from scheduler.connections import LATE_S, QueueAway
 from shared.errors import SpeechError
 
 AT_ONCE: Final = 8
@@ -37,15 +37,14 @@ class Door:
     async def turn(self, within_s: float = math.inf) -> AsyncIterator[None]:
         """One's turn to be checked or admitted, for which nobody waits longer than ``within_s``.
 
-        Raises SpeechError: ``too_many_waiting`` when it doesn't come, ``queue_unavailable`` when
-        somebody before found Redis away.
+        Raises SpeechError: ``too_many_waiting`` when it doesn't come, QueueAway when somebody
+        before found Redis away.
         """
         await self._come_up(within_s)
         try:
             yield
-        except SpeechError as error:
-            if error.code == "queue_unavailable":
-                self._turn_away()
+        except QueueAway:
+            self._turn_away()
             raise
         finally:
             self._let_next_in()
@@ -97,13 +96,7 @@ class Door:
         while self._queue:
             place = self._queue.popleft()
             if not place.done():
-                place.set_exception(
-                    SpeechError(
-                        "queue_unavailable",
-                        "the queue can't be reached",
-                        retry_after_s=RETRY_AFTER_S,
-                    )
-                )
+                place.set_exception(QueueAway())
 
 
 def _crowded() -> SpeechError:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from scheduler.connections import QueueAway
 from shared.errors import BACKEND_UNAVAILABLE, CODES, PENDING_PHASES
 from shared.governance.artifacts import Artifact
 from shared.messages import (
@@ -63,7 +64,8 @@ def summarise(workers: Sequence[Document]) -> dict[str, Any]:
 
 def queue_away() -> dict[str, Any]:
     """``runtime`` while nothing can be known because Redis is away."""
-    return _unavailable(_refusal("queue_unavailable", "the queue can't be reached"))
+    away = QueueAway()
+    return _unavailable(_refusal(away.code, away.message))
 
 
 def served(runtime: Document) -> Served:

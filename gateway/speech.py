@@ -21,8 +21,8 @@ from gateway.hints import Hints
 from gateway.metrics import GatewayMetrics
 from gateway.terminals import lasting_facts
 from gateway.validation import SpeechCall
-from scheduler.admission import AdmitRequest
-from scheduler.connections import RETRY_AFTER_S
+from scheduler.admission import NO_WORKER_RETRY_S, AdmitRequest
+from scheduler.connections import QueueAway, memory_low
 from scheduler.listeners import Caller, Listeners
 from shared.clock import Countdown, monotonic_ms
 from shared.errors import SpeechError
@@ -34,12 +34,10 @@ LAST_LOOK_S: Final = 0.2
 """How long it may take to find out at the deadline whether the answer is there."""
 READ_S: Final = 1.0
 """How long a part of an answer that is there may take to come from Redis."""
-NO_WORKER_RETRY_S: Final = 2.0
 
 MESSAGES: Final = {
     "runtime_unavailable": "the runtime is loading",
     "draining": "the service is draining",
-    "no_ready_worker": "no ready worker serves this artifact",
 }
 
 
@@ -132,9 +130,7 @@ class Take:
             async with asyncio.timeout(READ_S):
                 return await self._next()
         except TimeoutError:
-            raise SpeechError(
-                "queue_unavailable", "the queue can't be reached", retry_after_s=RETRY_AFTER_S
-            ) from None
+            raise QueueAway from None
 
     def start_over(self) -> None:
         """Once the end was heard: hear the same answer again from its first frame."""
@@ -249,16 +245,14 @@ class Speech:
             raise _refusal("draining")
         snapshot = await self._facts.snapshot()
         if snapshot.memory_low:
-            raise SpeechError(
-                "queue_memory_low", "the queue is near its memory limit", retry_after_s=2.0
-            )
+            raise memory_low()
         try:
             async with self.door.turn((countdown.remaining_ms - GRACE_MS) / 1000):
                 caller = await self._listeners.join(self._request(call, principal, countdown))
         except SpeechError as error:
             if error.code == "no_ready_worker":
-                raise await self._why_no_worker(call.artifact) from error
-            raise
+                error = await self._why_no_worker(call.artifact, error)
+            raise error
         if caller.admitted.kind == "admitted":
             self._hints.give(call.artifact.queue_name(self._namespace), caller.job_id)
         return caller
@@ -280,9 +274,12 @@ class Speech:
             call.priority,
         )
 
-    async def _why_no_worker(self, artifact: Artifact) -> SpeechError:
+    async def _why_no_worker(self, artifact: Artifact, error: SpeechError) -> SpeechError:
+        """The refusal that says more than ``error``, if the workers do."""
         workers = await self._facts.workers_of(artifact)
         code = runtime.refusal_code(workers)
+        if code == error.code:
+            return error
         return _refusal(code, str(runtime.commonest_refusal(workers)["reason"]))
 
 

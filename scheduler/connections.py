@@ -110,24 +110,29 @@ def is_away(error: Exception) -> bool:
     return isinstance(error, ResponseError) and any(word in str(error) for word in _NO_WRITES)
 
 
+class QueueAway(SpeechError):
+    """Redis itself can't be used now: what one caller hears of it holds for all."""
+
+    def __init__(self, message: str = "the queue can't be reached") -> None:
+        super().__init__("queue_unavailable", message, retry_after_s=RETRY_AFTER_S)
+
+
+def memory_low() -> SpeechError:
+    return SpeechError(
+        "queue_memory_low", "the queue is near its memory limit", retry_after_s=RETRY_AFTER_S
+    )
+
+
 @contextmanager
 def refusing_when_away() -> Iterator[None]:
     """Turn Redis being away or full into the refusal that a caller gets."""
     try:
         yield
     except AWAY as error:
-        raise SpeechError(
-            "queue_unavailable", "the queue can't be reached", retry_after_s=RETRY_AFTER_S
-        ) from error
+        raise QueueAway from error
     except ResponseError as error:
         if isinstance(error, OutOfMemoryError) or "OOM " in str(error):
-            raise SpeechError(
-                "queue_memory_low",
-                "the queue is near its memory limit",
-                retry_after_s=RETRY_AFTER_S,
-            ) from error
+            raise memory_low() from error
         if is_away(error):
-            raise SpeechError(
-                "queue_unavailable", "the queue takes no writes", retry_after_s=RETRY_AFTER_S
-            ) from error
+            raise QueueAway("the queue takes no writes") from error
         raise

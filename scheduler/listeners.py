@@ -15,7 +15,7 @@ from uuid import uuid4
 import structlog
 
 from scheduler.admission import Admission, AdmitRequest, Admitted
-from scheduler.connections import TROUBLE, refusing_when_away
+from scheduler.connections import TROUBLE, QueueAway, refusing_when_away
 from scheduler.scripts import AsyncScripts
 from scheduler.subscriptions import EventReader, Subscription
 from shared.errors import SpeechError
@@ -154,7 +154,7 @@ class Listeners:
             raise
         except Exception as error:
             self._reader.unsubscribe(subscription)
-            if isinstance(error, SpeechError) and error.code == "queue_unavailable":
+            if isinstance(error, QueueAway):
                 # Redis may carry out yet what it didn't answer in time: nobody waits for that job.
                 self._say_later(job_id, name, request)
             raise

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from gateway.door import Door
+from scheduler.connections import QueueAway
 from shared.errors import SpeechError
 
 
@@ -53,7 +54,7 @@ async def test_a_few_pass_at_once_and_the_rest_in_order() -> None:
 async def test_who_finds_redis_away_says_so_to_all_at_the_door() -> None:
     """Those behind hear it at once instead of each after a time limit of their own."""
     admissions = Admissions(Door(2, 60))
-    admissions.failure = SpeechError("queue_unavailable", "away")
+    admissions.failure = QueueAway()
     crowd = await admissions.crowd(100)
 
     admissions.go_on.set()
@@ -63,15 +64,18 @@ async def test_who_finds_redis_away_says_so_to_all_at_the_door() -> None:
     assert admissions.begun == [0, 1]
 
 
-async def test_a_refusal_of_one_is_no_refusal_of_all() -> None:
-    """Whoever is refused for a reason of their own only makes room."""
+@pytest.mark.parametrize("code", ["queue_full", "queue_unavailable"])
+async def test_a_refusal_of_one_is_no_refusal_of_all(code: str) -> None:
+    """Whoever is refused for a reason of their own, such as an outcome that isn't kept any more,
+    only makes room.
+    """
     admissions = Admissions(Door(1, 60))
-    admissions.failure = SpeechError("queue_full", "full")
+    admissions.failure = SpeechError(code, "for a reason of their own")
     crowd = await admissions.crowd(3)
 
     admissions.go_on.set()
 
-    assert await asyncio.gather(*crowd) == ["queue_full"] * 3
+    assert await asyncio.gather(*crowd) == [code] * 3
     assert admissions.begun == [0, 1, 2]
 
 
