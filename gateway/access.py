@@ -80,7 +80,7 @@ class AccessLog:
             nonlocal status, sent_bytes, last_ms
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if status in NOT_NOW and scope["method"] == "POST":
+                if status in NOT_NOW and self._metrics.speaks(_route(scope)):
                     self._refusals.note()
             sent_bytes += len(message.get("body", b""))
             await send(message)
@@ -111,8 +111,9 @@ class AccessLog:
 
     def _count(self, scope: Scope, status: int, sent_bytes: int, latency_ms: float) -> None:
         code = entry_of(scope).get("code") or (OK if 0 < status < 400 else UNSAID)
-        self._metrics.answered(_route(scope), code, latency_ms / 1000, sent_bytes)
-        if status in NOT_NOW and scope["method"] == "POST" and code in CODES:
+        route = _route(scope)
+        self._metrics.answered(route, code, latency_ms / 1000, sent_bytes)
+        if status in NOT_NOW and self._metrics.speaks(route) and code in CODES:
             self._metrics.rejected(code)
 
     def _write(self, scope: Scope, status: int, sent_bytes: int, latency_ms: float) -> None:

@@ -165,10 +165,14 @@ class Gateway:
             await asyncio.gather(self._redis.aclose(), self._blocking_redis.aclose())
 
     async def _live(self, _: Request) -> Response:
-        """The process can hear its jobs' events; if not, it is of no use and may be restarted."""
-        if self.reader.alive:
+        """The process can hear its jobs' events and say that their callers are there; if not, it is
+        of no use and may be restarted.
+        """
+        parts = {"event_reader": self.reader.alive, "listener_renewal": self.listeners.alive}
+        dead = [name for name, alive in parts.items() if not alive]
+        if not dead:
             return JSONResponse({"status": "live"})
-        return JSONResponse({"status": "dead", "reasons": ["event_reader"]}, status_code=503)
+        return JSONResponse({"status": "dead", "reasons": dead}, status_code=503)
 
     async def _ready(self, _: Request) -> Response:
         reasons = ["draining"] if self.speech.draining else []

@@ -33,6 +33,7 @@ class GatewayMetrics:
     """The metrics of one gateway. ``speech_routes`` are the paths that speak."""
 
     def __init__(self, speech_routes: tuple[str, ...]) -> None:
+        self._speech_routes = speech_routes
         self.registry = registry = Registry()
         self._requests = registry.counter(
             "requests_total", "Answers by route and by what came of it", "route", "type", "code"
@@ -69,6 +70,9 @@ class GatewayMetrics:
         self._requests.labels(route, type_, code).inc()
         self._duration.labels(route).observe(seconds)
         self._bytes.labels(route).inc(sent_bytes)
+
+    def speaks(self, route: str) -> bool:
+        return route in self._speech_routes
 
     def rejected(self, code: str) -> None:
         self._rejected.labels(code).inc()

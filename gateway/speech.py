@@ -151,10 +151,10 @@ class Take:
         while True:
             event = await self._caller.next_event()
             if isinstance(event, Claimed) and not self._is_again:
+                if self.claimed is None and self._caller.admitted.kind == "admitted":
+                    self._metrics.waited(event)
                 self.claimed = event
                 self.times.claimed_ms = self.times.claimed_ms or monotonic_ms()
-                if self._caller.admitted.kind == "admitted":
-                    self._metrics.waited(event)
             elif isinstance(event, End):
                 return event
             elif isinstance(event, Claimed):

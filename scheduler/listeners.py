@@ -124,8 +124,14 @@ class Listeners:
     def __len__(self) -> int:
         return len(self._callers)
 
+    @property
+    def alive(self) -> bool:
+        """Whether callers are being renewed, as long as this is open."""
+        return self._closing or (self._task is not None and not self._task.done())
+
     def start(self) -> None:
         self._task = asyncio.create_task(self._renew_for_ever(), name="listener-renewal")
+        self._task.add_done_callback(_log_death)
 
     async def close(self) -> None:
         self._closing = True
@@ -251,6 +257,11 @@ class Listeners:
         for caller, more_to_come in zip(callers, answers, strict=True):
             if not more_to_come:
                 caller.subscription.lose()
+
+
+def _log_death(renewal: asyncio.Task[None]) -> None:
+    if not renewal.cancelled() and (error := renewal.exception()):
+        log.error("listener_renewal_died", error=type(error).__name__)
 
 
 def new_gateway_id() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -333,3 +334,21 @@ async def test_a_dead_reader_is_not_live(world: World) -> None:
     await world.gateway.reader.close()
 
     assert (await world.get("/health/live")).status == 503
+
+
+async def test_a_dead_renewal_is_not_live(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway that can't say that its callers are there would have every job abandoned."""
+    fails = asyncio.Event()
+
+    async def fail(*_: object) -> None:
+        fails.set()
+        raise ValueError("whatever nobody thought of")
+
+    monkeypatch.setattr(type(world.gateway.listeners), "_renew", fail)
+    world.post({"input": "Hello."})
+    async with asyncio.timeout(10):
+        await fails.wait()
+    await asyncio.sleep(0)
+
+    live = await world.get("/health/live")
+    assert (live.status, live.json()["reasons"]) == (503, ["listener_renewal"])

@@ -9,6 +9,9 @@ import time
 import pytest
 
 from gateway.metrics import GatewayMetrics
+from scheduler.cancellation import Cancellation
+from scheduler.connections import QueueAway
+from scheduler.queue import Claim
 from shared.errors import CODES
 from tests.exposition import promtool, samples
 from tests.gateway.world import SPEECH, World
@@ -50,6 +53,40 @@ async def test_an_answer_is_counted_and_timed(world: World) -> None:
     assert told["psionic_csm_time_to_first_chunk_seconds_count", "one_shot"] == 1
     assert told["psionic_csm_inter_chunk_seconds_count",] == 0
     assert told["psionic_csm_open_requests",] == 0
+
+
+async def test_a_job_that_was_handed_back_waited_once(world: World) -> None:
+    """A worker that drains gives the attempt back: the claim after it is not the first."""
+    call = world.post(HELLO)
+    drained = await world.worker.claim()
+    world.worker.post(drained, 0)
+    world.worker.queue.hand_back(drained.job_id, drained.execution)
+    claim = world.worker.queue.claim("another")
+    assert isinstance(claim, Claim)
+    assert claim.attempt == 1
+    world.worker.post(claim, 1)
+    world.worker.end(claim, 2)
+    assert (await call.answer()).status == 200
+
+    assert (await scrape(world))["psionic_csm_queue_duration_seconds_count",] == 1
+
+
+async def test_a_cancel_that_is_refused_is_no_speech_turned_away(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis away: the cancel's answer counts as an answer, not as speech without capacity."""
+
+    async def away(*_: object) -> None:
+        raise QueueAway
+
+    monkeypatch.setattr(Cancellation, "cancel", away)
+    call = world.post({"request_id": "r1"}, "/psionic/csm/cancellations")
+    assert (await call.answer()).code == "queue_unavailable"
+    await call.task
+
+    told = await scrape(world)
+    assert told["psionic_csm_requests_rejected_total", "queue_unavailable"] == 0
+    assert (await world.get("/psionic/csm/load")).json()["refused_recently"] == 0
 
 
 async def test_a_stream_s_cadence_is_observed(world: World) -> None:
