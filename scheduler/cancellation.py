@@ -49,9 +49,7 @@ class Cancellation:
                 kind,
                 id_,
                 settings.cancel_memory_ms,
-                settings.result_ttl_ms,
-                settings.metadata_ttl_ms,
-                settings.retained_bytes,
+                *settings.ending,
             )
         remembered, *flat = (part.decode() for part in reply)
         hits = tuple(CancelHit(*pair) for pair in zip(flat[::2], flat[1::2], strict=True))

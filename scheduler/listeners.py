@@ -197,9 +197,7 @@ class Listeners:
             "leave",
             job_id,
             name,
-            settings.result_ttl_ms,
-            settings.metadata_ttl_ms,
-            settings.retained_bytes,
+            *settings.ending,
             *((request.principal, request.job.request_id) if request is not None else ()),
         )
 

@@ -80,7 +80,7 @@ class WorkQueue:
         self._worker_id = worker_id
         self._keys = Keys(settings.namespace)
         self._scripts = Scripts(redis, settings.namespace)
-        self._ending = (settings.result_ttl_ms, settings.metadata_ttl_ms, settings.retained_bytes)
+        self._ending = settings.ending
 
     def claim(
         self, execution: str, *, hint: str = "", busy_lanes: int = 0

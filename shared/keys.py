@@ -18,7 +18,7 @@ jobs, so that two deployments on one Redis don't meet there either.
 | ``ns:queues`` | set | names of the queues that exist |
 | ``ns:request:<principal>:<id>`` | string | the job that a request id is bound to |
 | ``ns:turn:<principal>:<id>`` | set | live jobs of one cancellation id |
-| ``ns:cancelled:<principal>:<kind>:<id>`` | string | a cancellation remembered for a while |
+| ``ns:cancelled:<principal>`` | zset | ``kind:id`` of remembered cancels, scored by expiry |
 | ``ns:worker:<worker>`` | string | time of its heartbeat and what a worker says of itself |
 | ``ns:workers`` | zset | live workers, scored by expiry |
 | ``ns:gateway:<gateway>`` | string | time of its last renewal and how many callers wait with it |
@@ -85,8 +85,8 @@ class Keys:
     def turn(self, principal: str, cancellation_id: str) -> str:
         return f"{self.namespace}:turn:{principal}:{cancellation_id}"
 
-    def cancelled(self, principal: str, kind: str, id_: str) -> str:
-        return f"{self.namespace}:cancelled:{principal}:{kind}:{id_}"
+    def cancelled(self, principal: str) -> str:
+        return f"{self.namespace}:cancelled:{principal}"
 
     def worker(self, worker_id: str) -> str:
         return f"{self.namespace}:worker:{worker_id}"

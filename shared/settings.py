@@ -69,11 +69,18 @@ class QueueSettings:
     max_queue_depth: int
     max_waiting_per_principal: int
 
+    @property
+    def ending(self) -> tuple[int, int, int]:
+        """What every script that may end a job is told last: for how long, and how much, is kept."""
+        return self.result_ttl_ms, self.metadata_ttl_ms, self.retained_bytes
+
     @classmethod
     def from_env(cls, env: Env = os.environ) -> QueueSettings:
         refuse_unknown(env, known_names)
         tier = read_tier(env)
         lease_ms = integer(env, "PSIONIC_CSM_LEASE_MS", 3000, 500, 60_000)
+        listener_ttl_ms = integer(env, "PSIONIC_CSM_LISTENER_TTL_MS", 6000, 1000, 60_000)
+        result_ttl_ms = integer(env, "PSIONIC_CSM_RESULT_TTL_MS", 60_000, 1000, 3_600_000)
         return cls(
             redis_url=read_redis_url(env) or "redis://127.0.0.1:6379/0",
             namespace=read_namespace(env),
@@ -81,11 +88,23 @@ class QueueSettings:
             renew_ms=integer(
                 env, "PSIONIC_CSM_RENEW_MS", min(500, lease_ms // 4), 50, lease_ms // 2
             ),
-            listener_ttl_ms=integer(env, "PSIONIC_CSM_LISTENER_TTL_MS", 6000, 1000, 60_000),
-            listener_renew_ms=integer(env, "PSIONIC_CSM_LISTENER_RENEW_MS", 2000, 100, 20_000),
+            listener_ttl_ms=listener_ttl_ms,
+            listener_renew_ms=integer(
+                env,
+                "PSIONIC_CSM_LISTENER_RENEW_MS",
+                min(2000, listener_ttl_ms // 3),
+                100,
+                min(20_000, listener_ttl_ms // 2),
+            ),
             cancel_memory_ms=integer(env, "PSIONIC_CSM_CANCEL_MEMORY_MS", 60_000, 1000, 3_600_000),
-            result_ttl_ms=integer(env, "PSIONIC_CSM_RESULT_TTL_MS", 60_000, 1000, 3_600_000),
-            metadata_ttl_ms=integer(env, "PSIONIC_CSM_METADATA_TTL_MS", 600_000, 1000, 86_400_000),
+            result_ttl_ms=result_ttl_ms,
+            metadata_ttl_ms=integer(
+                env,
+                "PSIONIC_CSM_METADATA_TTL_MS",
+                max(600_000, result_ttl_ms),
+                result_ttl_ms,
+                86_400_000,
+            ),
             retained_bytes=integer(env, "PSIONIC_CSM_RETAINED_BYTES", 256 << 20, 1 << 20, 1 << 40),
             max_attempts=integer(env, "PSIONIC_CSM_MAX_ATTEMPTS", 2, 1, 10),
             reap_interval_ms=integer(env, "PSIONIC_CSM_REAP_INTERVAL_MS", 1000, 50, 60_000),

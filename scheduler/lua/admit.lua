@@ -75,8 +75,10 @@ if redis.call('EXISTS', jk) == 1 then
   -- The same call again after a lost reply.
   return {'admitted', '0', '0'}
 end
-if redis.call('EXISTS', key('cancelled', principal, 'request', request)) == 1
-  or (turn ~= '' and redis.call('EXISTS', key('cancelled', principal, 'turn', turn)) == 1) then
+local function was_cancelled(member)
+  return now < tonumber(call_if_sound('ZSCORE', key('cancelled', principal), member) or 0)
+end
+if was_cancelled('request:' .. request) or (turn ~= '' and was_cancelled('turn:' .. turn)) then
   return {'cancelled'}
 end
 local bound = call_if_sound('GET', key('request', principal, request))

@@ -1,12 +1,15 @@
 -- Cancel by request id or by cancellation id (a turn, which may cover several requests), and remember
--- it for requests still on their way. ARGV: ns, principal, kind (request | turn), id, memory_ms,
+-- it for requests still on their way: the latest of each principal. ARGV: ns, principal, kind (request | turn), id, memory_ms,
 --   result_ttl, metadata_ttl, cap
 -- Returns {remembered (1 | 0), then per hit: request id, was (queued | running | already_finished)}
 -- A request id that is known isn't remembered: a retry of what has finished is a replay.
 local principal, kind, target = ARGV[2], ARGV[3], ARGV[4]
 local now = now_ms()
-local memory = key('cancelled', principal, kind, target)
-redis.call('DEL', memory) -- a write that frees, so that the rest works at the memory limit
+local MOST_REMEMBERED = 1000
+local memory = key('cancelled', principal)
+if not holds(memory, 'zset') then redis.call('UNLINK', memory) end
+-- A write that frees, so that the rest works at the memory limit.
+redis.call('ZREMRANGEBYSCORE', memory, '-inf', now)
 local jobs = {}
 if kind == 'request' then
   local bound = call_if_sound('GET', key('request', principal, target))
@@ -39,7 +42,9 @@ for _, id in ipairs(jobs) do
   end
 end
 if kind == 'turn' or #hits == 1 then
-  redis.call('SET', memory, '1', 'PX', ARGV[5])
+  redis.call('ZADD', memory, now + tonumber(ARGV[5]), kind .. ':' .. target)
+  redis.call('ZREMRANGEBYRANK', memory, 0, -1 - MOST_REMEMBERED)
+  redis.call('PEXPIRE', memory, ARGV[5])
   hits[1] = '1'
 end
 return hits

@@ -192,3 +192,33 @@ async def test_what_was_admitted_goes_on_at_the_memory_limit(real: Deployment) -
     assert real.post(work, claim, 0) == ["ok"]
     assert work.end(claim.job_id, claim.execution, terminal()).verdict == "ended"
     assert real.reap().lost == 0
+
+
+async def test_the_latest_cancels_of_a_caller_are_remembered(deployment: Deployment) -> None:
+    """However many ids somebody cancels that nobody knows, what is kept of them is bounded: one key
+    and a thousand ids, the latest, for each caller."""
+    deployment.worker()
+    await deployment.cancellation.cancel("p", "request", "other-callers")
+    for number in range(1001):
+        await deployment.cancellation.cancel("q", "request", f"r{number}")
+
+    assert len(deployment.redis.keys("t:cancelled:*")) == 2
+    assert deployment.redis.zcard(deployment.keys.cancelled("q")) == 1000
+    assert 0 < deployment.redis.pttl(deployment.keys.cancelled("q")) <= 60_000
+    assert (await deployment.admit("r0", principal="q")).kind == "admitted"
+    for principal, request_id in (("q", "r1"), ("q", "r1000"), ("p", "other-callers")):
+        with pytest.raises(SpeechError, match="cancelled"):
+            await deployment.admit(request_id, principal=principal)
+
+
+async def test_each_remembered_cancel_fades_by_itself(fake: Deployment) -> None:
+    """A later cancel of the same caller keeps no earlier one alive."""
+    await fake.cancellation.cancel("p", "request", "r1")
+    fake.advance_ms(fake.settings.cancel_memory_ms - 1000)
+    await fake.cancellation.cancel("p", "request", "r2")
+    fake.advance_ms(2000)
+    fake.worker()
+
+    assert (await fake.admit("r1")).kind == "admitted"
+    with pytest.raises(SpeechError, match="cancelled"):
+        await fake.admit("r2")

@@ -203,3 +203,27 @@ def test_a_stack_s_environment_is_what_its_processes_read() -> None:
     assert gateway.queue == worker.queue
     assert (gateway.queue.redis_url, gateway.queue.namespace) == ("redis://127.0.0.1:1/0", "ours")
     assert gateway.queue.lease_ms == 2000
+
+
+@pytest.mark.parametrize(
+    ("lasting", "value", "within", "too_much"),
+    [
+        ("PSIONIC_CSM_LISTENER_TTL_MS", "1000", "PSIONIC_CSM_LISTENER_RENEW_MS", "501"),
+        ("PSIONIC_CSM_RESULT_TTL_MS", "60000", "PSIONIC_CSM_METADATA_TTL_MS", "59999"),
+    ],
+)
+def test_times_that_contradict_each_other_stop_the_process(
+    lasting: str, value: str, within: str, too_much: str
+) -> None:
+    """Callers are renewed before they lapse, and the facts of a job outlast its audio."""
+    with pytest.raises(SettingsError, match=within):
+        QueueSettings.from_env({lasting: value, within: too_much})
+
+
+def test_the_times_that_go_with_others_follow_them() -> None:
+    """Where only one of two is set, the other's default fits to it."""
+    hasty = QueueSettings.from_env({"PSIONIC_CSM_LISTENER_TTL_MS": "1000"})
+    lasting = QueueSettings.from_env({"PSIONIC_CSM_RESULT_TTL_MS": "3600000"})
+
+    assert hasty.listener_renew_ms * 3 <= hasty.listener_ttl_ms
+    assert lasting.metadata_ttl_ms == lasting.result_ttl_ms
