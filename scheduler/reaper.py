@@ -9,7 +9,7 @@ import structlog
 from redis.exceptions import OutOfMemoryError, ResponseError
 
 from scheduler.carrier import Carrier
-from scheduler.scripts import Scripts
+from scheduler.scripts import Scripts, is_damage
 from shared.keys import Keys
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Reaper:
         try:
             names: Any = self._redis.smembers(self._keys.queues)
         except ResponseError as error:
-            if "WRONGTYPE" not in str(error):
+            if not is_damage(error):
                 raise
             self._scripts.mend()
             return []  # heartbeats and admissions name them again

@@ -3,8 +3,8 @@
 Each file of ``lua/`` is loaded behind ``common.lua``. They compute the names of their keys, which
 rules out Redis Cluster; one Redis, or a primary with replicas, is what the service runs on.
 
-A script that meets a value of another type in the place of a key of ours breaks off; the mending
-script then puts the books right, and the first is run once more.
+A script that meets a value of another type in the place of a key of ours, or a word in the place of
+a number, breaks off; the mending script then puts the books right, and the first is run once more.
 """
 
 from __future__ import annotations
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 
 
 log = structlog.get_logger()
+
+_DAMAGE: Final = (
+    "WRONGTYPE",
+    "value is not an integer",
+    "increment or decrement would overflow",
+    "attempt to perform arithmetic",
+    "attempt to compare",
+)
+"""What Redis and Lua say of a value that is not what belongs there."""
 
 Argument = str | bytes | int
 
@@ -51,7 +60,7 @@ class Scripts:
         try:
             return self._run(name, args, keys)
         except ResponseError as error:
-            if not _is_damage(error):
+            if not is_damage(error):
                 raise
         self.mend(keys)
         return self._run(name, args, keys)
@@ -78,7 +87,7 @@ class AsyncScripts:
         try:
             return await self._run(name, args, keys)
         except ResponseError as error:
-            if not _is_damage(error):
+            if not is_damage(error):
                 raise
         _report(await self._run("mend", (MENDED_LEASE_MS,), keys))
         return await self._run(name, args, keys)
@@ -90,8 +99,8 @@ class AsyncScripts:
         return await script(keys=keys, args=[self._namespace, *args])
 
 
-def _is_damage(error: ResponseError) -> bool:
-    return "WRONGTYPE" in str(error)
+def is_damage(error: ResponseError) -> bool:
+    return any(word in str(error) for word in _DAMAGE)
 
 
 def _report(count: int) -> None:

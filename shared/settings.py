@@ -71,7 +71,7 @@ class QueueSettings:
 
     @property
     def ending(self) -> tuple[int, int, int]:
-        """What every script that may end a job is told last: for how long, and how much, is kept."""
+        """What every script that may end a job is told: for how long, and how much, is kept."""
         return self.result_ttl_ms, self.metadata_ttl_ms, self.retained_bytes
 
     @classmethod

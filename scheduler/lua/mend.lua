@@ -1,9 +1,10 @@
 -- Put right what somebody put in the place of a key that all jobs share, after a script met it and broke
--- off. What is no value of the right type is removed, and everything that can be told from the jobs
+-- off. What is no value of the right type is removed, and so is what is no number where one belongs.
+-- Everything that can be told from the jobs
 -- themselves is told anew: who waits, who runs, the lines, the ring, the sums and the count of the
 -- admitted. Heartbeats and gateways renew the rest. Reads every key: for such a case only.
 -- KEYS: RQ's list of a queue, if one was in use. ARGV: ns, lease_ms
--- Returns how many keys were removed.
+-- Returns how many keys and fields were removed.
 local lease = tonumber(ARGV[2])
 local now = now_ms()
 local mended = 0
@@ -15,9 +16,26 @@ local function mend(k, kind)
   return true
 end
 
+-- Counts, and means, which have fractions.
+local FRACTIONS = {service_ms = true, service_frames = true, service_budget = true, wait_over_ms = true,
+  wait_error_ms = true, wait_bias_ms = true, warm_step_ms = true}
+local function mend_fields(k)
+  local said = redis.call('HGETALL', k)
+  for i = 1, #said, 2 do
+    local digits = string.gsub(said[i + 1], '^-', '')
+    if FRACTIONS[said[i]] then digits = string.gsub(digits, '%.%d+$', '') end
+    if not count_in(digits) then
+      redis.call('HDEL', k, said[i])
+      mended = mended + 1
+    end
+  end
+end
+
 mend(key('queues'), 'set')
 for _, name in ipairs({'workers', 'gateways', 'retained'}) do mend(key(name), 'zset') end
-if mend(key('reaper'), 'hash') then
+mend(key('reaper'), 'hash')
+mend_fields(key('reaper'))
+if redis.call('HEXISTS', key('reaper'), 'retained_bytes') == 0 then
   for _, member in ipairs(redis.call('ZRANGE', key('retained'), 0, -1)) do
     redis.call('HINCRBY', key('reaper'), 'retained_bytes', bytes_of(member))
   end
@@ -46,7 +64,9 @@ end
 local function rebuild(queue, ids)
   local waiting, running, stats = key('waiting', queue), key('running', queue), key('stats', queue)
   for _, name in ipairs({'waiting', 'running', 'lanes', 'ended'}) do mend(key(name, queue), 'zset') end
-  if mend(stats, 'hash') then redis.call('UNLINK', key('ring', queue)) end -- it counted the turns
+  mend(stats, 'hash')
+  mend_fields(stats)
+  if redis.call('HEXISTS', stats, 'turn') == 0 then redis.call('UNLINK', key('ring', queue)) end
   mend(key('ring', queue), 'zset')
   for _, line in ipairs(redis.call('ZRANGE', key('ring', queue), 0, -1)) do
     mend(key('line', queue, line), 'zset')

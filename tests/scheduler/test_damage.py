@@ -225,6 +225,39 @@ async def test_the_door_opens_and_a_cancel_works_over_junk(fake: Deployment, nam
     assert Books.read(fake.redis, "t").faults() == []
 
 
+FIELDS = [
+    *((lambda d: d.keys.reaper, name) for name in ("last_ms", "hold_until_ms", "retained_bytes")),
+    (lambda d: d.keys.reaper, f"last_ms:{QUEUE}"),
+    *((lambda d: d.keys.stats(QUEUE), name) for name in ("admitted", "ended", "turn", "retried")),
+    *((lambda d: d.keys.stats(QUEUE), name) for name in ("running_frames", "running_since_ms")),
+    (lambda d: d.keys.stats(QUEUE), "waiting_frames:interactive"),
+    *((lambda d: d.keys.stats(QUEUE), name) for name in ("service_ms", "wait_over_ms")),
+]
+
+
+@pytest.mark.parametrize("value", ["soon", "1.5e", "9" * 40, ""])
+@pytest.mark.parametrize(("key", "field"), FIELDS, ids=[name for _, name in FIELDS])
+async def test_a_count_that_is_no_number_is_mended(
+    deployment: Deployment, key: Callable[[Deployment], str], field: str, value: str
+) -> None:
+    """Whoever meets it puts it right: the reap goes on, jobs are let in, claimed and ended."""
+    work = deployment.worker()
+    await deployment.admit("r1")
+    claim = deployment.claim(work)
+    deployment.post(work, claim, 0)
+    deployment.redis.hset(key(deployment), field, value)
+
+    deployment.reap()
+    assert (await deployment.admit("r2")).kind == "admitted"
+    assert work.end(claim.job_id, claim.execution, terminal()).verdict == "ended"
+    deployment.claim(work)
+    deployment.reap()
+
+    assert Books.read(deployment.redis, "t").faults() == []
+    if field == "retained_bytes":
+        assert deployment.redis.hget(deployment.keys.reaper, field) == b"3904"
+
+
 MEMBERS: dict[str, str] = {"no bytes": "junk", "too many": "junk|" + "9" * 40, "none": "junk|0"}
 
 
