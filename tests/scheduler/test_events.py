@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from scheduler.admission import AdmitRequest, Admitted
 from scheduler.listeners import UNSAID_AT_ONCE, Caller
@@ -267,8 +268,9 @@ async def test_a_gateway_hears_again_after_redis_restarts(
     claim = real.claim(work)
     assert isinstance(await asyncio.wait_for(caller.next_event(), 5), Claimed)
 
-    redis_server.stop(kill=True)
-    await asyncio.sleep(0.1)
+    with capture_logs() as logs:
+        redis_server.stop(kill=True)
+        await until(lambda: any(line["event"] == "event_reader_lost_redis" for line in logs))
     redis_server.start()
     real.post(work, claim, 0)
 
