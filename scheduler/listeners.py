@@ -34,6 +34,8 @@ UNSAID_MOST: Final = 10_000
 UNSAID_AT_ONCE: Final = 500
 """So many are said after each renewal, one by one, so that the next is not late."""
 
+RETRY_LOST_S: Final = 1.0
+
 log = structlog.get_logger()
 
 Departure = tuple[str, AdmitRequest | None]
@@ -90,9 +92,6 @@ class Caller:
     async def leave(self) -> None:
         """Stop listening. Safe after the end, twice, and while Redis is away (then it lapses)."""
         await self._listeners.leave(self)
-
-
-RETRY_LOST_S: Final = 1.0
 
 
 class Listeners:

@@ -24,7 +24,8 @@ for _, id in ipairs(jobs) do
   local job = intact(id) or read_job(id, 'state', 'request_id')
   local was
   if job.state ~= 'ended' and not job.payload then
-    redis.call('SREM', key('turn', principal, target), id) -- gone, or the reaper discards it
+    -- Gone, or the reaper discards it.
+    if kind == 'turn' then redis.call('SREM', key('turn', principal, target), id) end
   elseif job.state == 'waiting' then
     was = 'queued'
     local o = ending(6)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from scheduler.__main__ import run
 from shared.errors import SpeechError
@@ -111,12 +112,15 @@ async def test_renewal_and_reading_survive_errors_of_redis(listening: Deployment
     caller = await listening.join("r1")
     claim = listening.claim(work)
     assert isinstance(await asyncio.wait_for(caller.next_event(), 5), Claimed)
-    broken = (listening.keys.workers, listening.keys.wake("g1"))
-    for key in broken:
-        listening.redis.delete(key)
-        listening.redis.set(key, "of another type")
-    await asyncio.sleep(0.2)  # several rounds of both
-    listening.redis.delete(*broken)
+    broken = listening.keys.wake("g1")
+    with capture_logs() as logs:
+        listening.redis.delete(broken)
+        listening.redis.set(broken, "of another type")
+        listening.redis.replicaof("127.0.0.1", "1")  # takes no writes any more
+        failures = {"event_reader_lost_redis", "listener_renewal_failed"}
+        await until(lambda: failures <= {entry["event"] for entry in logs})
+        listening.redis.replicaof("no", "one")
+        listening.redis.delete(broken)
 
     work.renew([(claim.job_id, claim.execution)])
     listening.redis.zadd(listening.keys.listeners(claim.job_id), {"g1|1": 1})
@@ -191,16 +195,20 @@ async def test_the_scheduler_lives_through_errors_of_redis(
 ) -> None:
     """A reap that fails, whatever for, is tried again at the next interval."""
     real.worker()
+    admitted = await real.admit("r1")
     stop = threading.Event()
     queue = replace(real.settings, redis_url=redis_server.url)
     settings = SchedulerSettings(queue, SidePortSettings("127.0.0.1", 0), "info")
     thread = threading.Thread(target=run, args=(settings, stop), daemon=True)
-    real.redis.set(real.keys.reaper, "of another type")
-    admitted = await real.admit("r1")
-    thread.start()
-    await asyncio.sleep(0.2)
-    assert thread.is_alive()
-    real.redis.delete(real.keys.reaper)
+    real.redis.set(
+        f"rq:queue:{QUEUE}:intermediate", "of another type"
+    )  # no script of ours meets it
+    real.redis.zadd(real.keys.ended(QUEUE), {"t-gone": 1})
+    with capture_logs() as logs:
+        thread.start()
+        await until(lambda: any(entry["event"] == "reap_failed" for entry in logs))
+        assert thread.is_alive()
+        real.redis.delete(f"rq:queue:{QUEUE}:intermediate")
 
     await until(lambda: real.listed() == [admitted.job_id])
     stop.set()
