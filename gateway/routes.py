@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
@@ -41,6 +42,9 @@ PRINCIPAL: Final = "psionic.principal"
 SPEECH: Final = "/psionic/csm/speech"
 OPENAI_SPEECH: Final = "/v1/audio/speech"
 CANCELLATIONS: Final = "/psionic/csm/cancellations"
+
+MOST_PATIENCE_MS: Final = 60_000
+"""More than any tier allows, and far more than anybody waits at the door."""
 
 
 class SpeechEndpoint:
@@ -81,7 +85,7 @@ class SpeechEndpoint:
             values = await read_json(headers, receive)
             arrived_ms = monotonic_ms()
             ids.read(values)
-            async with self._door.turn():
+            async with self._door.turn(_patience_s(values)):
                 call = self._check(values, ids.fallback)
                 await asyncio.sleep(0)  # let others have their turn with this process
         except SpeechError as error:
@@ -114,6 +118,12 @@ class SpeechEndpoint:
             request_id=request_id,
             rollback_target=self._default.manifest.rollback_target,
         )
+
+
+def _patience_s(values: dict[str, Any]) -> float:
+    """How long the caller waits, as far as a body says so that nobody has checked yet."""
+    given = values.get("timeout_ms")
+    return given / 1000 if type(given) is int and 0 < given < MOST_PATIENCE_MS else math.inf
 
 
 class AtOnce:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from gateway.door import Door
+from gateway.door import AT_ONCE, Door
 from gateway.ids import is_id
 from shared.errors import CODES
 from tests.gateway.world import SPEECH, World
@@ -348,6 +349,21 @@ async def test_a_draining_gateway_turns_new_work_away(world: World) -> None:
     assert (answer.status, answer.code) == (503, "draining")
     assert (ready.status, ready.json()["reasons"]) == (503, ["draining"])
     assert (await inside.answer()).status == 200
+
+
+async def test_nobody_waits_at_the_door_past_their_timeout(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short timeout ends the wait before the request was even looked at."""
+    door = world.gateway.speech.door
+    monkeypatch.setattr(door, "_wait_s", 600)
+    async with AsyncExitStack() as inside:
+        for _ in range(AT_ONCE):
+            await inside.enter_async_context(door.turn())
+
+        answer = await world.refused({**HELLO, "timeout_ms": 20})
+
+    assert (answer.status, answer.code) == (429, "too_many_waiting")
 
 
 async def test_a_crowd_at_the_door_is_an_overload_and_no_outage(
