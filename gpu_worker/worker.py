@@ -259,7 +259,8 @@ class Worker:
 
     def _reap(self) -> None:
         if self._reaping.over:
-            self._reaper.reap()
+            with for_show("reap"):  # our own keys are mended; what else fails is RQ's
+                self._reaper.reap()
             self._reaping = Countdown(self._settings.queue.reap_interval_ms)
 
     def _has_room(self) -> bool:

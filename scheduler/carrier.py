@@ -24,6 +24,7 @@ from rq.job import Job
 from rq.worker import WorkerStatus
 from rq.worker_registration import clean_worker_registry
 
+from scheduler.scripts import is_damage
 from shared.keys import Keys
 
 if TYPE_CHECKING:
@@ -91,6 +92,11 @@ class Carrier:
             popped = Queue.lmove(self._redis, self._queue.key, timeout_s)
         except DequeueTimeout:
             return None
+        except ResponseError as error:
+            if not is_damage(error):
+                raise
+            self._mend_lists()
+            return None
         if popped is None:
             return None
         job_id = str(popped[1].decode("utf-8", "replace"))
@@ -102,6 +108,15 @@ class Carrier:
         self._intermediate_remove(popped[1])
         self._redis.delete(Job.key_for(job_id))
         return None
+
+    def _mend_lists(self) -> None:
+        """Remove what somebody put in place of a list that ids go through. The reaper pushes the
+        ids anew.
+        """
+        for key in (self._queue.key, self._intermediate.key):
+            if self._redis.type(key) not in (b"list", b"none"):
+                self._redis.unlink(key)
+                log.error("keys_mended", count=1)
 
     def drop(self, job_id: str) -> None:
         """The id was pulled and led to nothing: take it off the intermediate list.

@@ -14,6 +14,7 @@ from gpu_worker.lanes import Frame, Generation
 from gpu_worker.leases import Lease
 from scheduler.carrier import MsgpackSerializer
 from scheduler.queue import LanePost, WorkQueue
+from shared.clock import Countdown
 from shared.messages import End, Terminal
 from tests.gpu_worker import worker_stage
 from tests.gpu_worker.worker_stage import (
@@ -481,3 +482,32 @@ def lapse(books: Deployment) -> None:
     for _ in range(4):
         books.advance_ms(books.settings.lease_ms // 2)
         books.reap()
+
+
+RQ_KEYS = {
+    "list": f"rq:queue:{QUEUE}",
+    "intermediate list": f"rq:queue:{QUEUE}:intermediate",
+    "started registry": f"rq:wip:{QUEUE}",
+    "registry of workers": f"rq:workers:{QUEUE}",
+}
+
+
+@pytest.mark.parametrize("key", RQ_KEYS.values(), ids=RQ_KEYS)
+async def test_junk_in_a_key_of_rqs_ends_no_worker(books: Deployment, key: str) -> None:
+    """Whatever somebody put there, the worker takes, speaks and ends jobs as before."""
+    stage = on_stage(books)
+    await admit(books, "r0", max_frames=1)
+    take(stage)
+    books.redis.delete(key)
+    books.redis.set(key, "junk")
+    stage.worker._reaper._passes = 0  # so that it looks for RQ's dead, too
+    stage.worker._reaping = Countdown(0)
+
+    job_id = (await books.admit("r1", seed=SEED, max_frames=1)).job_id
+    spoken = take(stage, 2)
+
+    stage.runtime.step()
+    for execution in spoken:
+        stage.runtime.end(execution)
+    stage.turn_until(lambda: books.state(job_id) == "ended")
+    assert (await end_of(books, job_id)).finish_reason == "stop"
