@@ -1,7 +1,8 @@
 """Proves from outside that a running deployment's books balance: ``psionic-csm bench check``.
 
-Reads Redis in one atomic step, through no code of the product's: a rule that the product broke
-everywhere alike would show here.
+Reads Redis in one atomic step, through no code of the product's, not even ``shared.keys``: a rule
+or a name that the product broke everywhere alike would show here. That the keys are spelled again
+is the point.
 """
 
 from __future__ import annotations

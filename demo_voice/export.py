@@ -13,13 +13,14 @@ from torch import Tensor
 from demo_voice.codec import mimi_config
 from demo_voice.decoder import train_decoder
 from demo_voice.encoding import encode_corpus
-from demo_voice.manifests import VOICES_FILE, Prompt, manifest_of, voices_of
+from demo_voice.manifests import Prompt, manifest_of, voices_of
 from demo_voice.model import csm_config
 from demo_voice.paths import Workshop
 from demo_voice.progress import Tell
 from demo_voice.speech import read_waves
 from demo_voice.teacher import train_model
 from demo_voice.tokens import SPEAKER, build_tokenizer
+from gpu_worker.model.built_manifests import VOICES_FILE
 from gpu_worker.model.weights import write_safetensors
 from gpu_worker.prompt import TextTokenizer, context_segment
 from gpu_worker.voices import CODES_TENSOR

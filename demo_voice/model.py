@@ -19,6 +19,7 @@ from demo_voice.tokens import begin_and_end, vocabulary_size
 from gpu_worker.model.config import CsmConfig, TransformerConfig
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.model.layers import PackedRows
+from gpu_worker.model.products import Plain
 from gpu_worker.model.rotary import rotary_table
 
 
@@ -36,21 +37,11 @@ def csm_config(profile: Profile) -> CsmConfig:
     )
 
 
-class Trained:
-    """A product by a leaf of the graph: ``gpu_worker.model.products.Product``."""
-
-    def __init__(self, weight: Tensor) -> None:
-        self._weight = weight
-
-    @property
-    def nbytes(self) -> int:
-        return self._weight.nbytes
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        return functional.linear(rows, self._weight)
+class Trained(Plain):
+    """A product by a leaf of the graph, whose sums are new: gradients need the old ones."""
 
     def onto(self, rows: Tensor, sums: Tensor) -> Tensor:
-        return functional.linear(rows, self._weight) + sums
+        return self(rows) + sums
 
 
 class Whole:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from gateway import runtime
 from gateway.access import Refusals
+from gateway.answers import Worker
 from gateway.envelope import EXECUTION_MODE
 from gateway.facts import Facts
 from gateway.validation import MIN_DEFAULT_TIMEOUT_MS
@@ -22,32 +23,6 @@ from shared.settings import GatewaySettings
 
 CAPABILITY: Final = "speech_generation"
 ENDPOINTS: Final = ("/v1/audio/speech", "/psionic/csm/speech")
-
-WORKER_KEYS: Final = (
-    "worker_id",
-    "host",
-    "pid",
-    "state",
-    "requested_backend",
-    "served_backend",
-    "execution_engine",
-    "accelerated_backend",
-    "gpu_model",
-    "gpu_model_label",
-    "artifact_id",
-    "artifact_digest",
-    "lanes",
-    "in_flight",
-    "memory_required_bytes",
-    "memory_used_bytes",
-    "utilization",
-    "load_latency_ms",
-    "refusal",
-    "cpu_fallback_reason",
-    "image_ref",
-    "determinism_class",
-    "heartbeat_age_ms",
-)
 
 RPC_FACTS: Final[dict[str, Any]] = {
     "worker_id": "psionic.csm_speech.worker.v1",
@@ -262,7 +237,7 @@ def _load(row: QueueLoad) -> dict[str, int]:
 
 
 def _worker(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: document.get(key) for key in WORKER_KEYS}
+    return {key: document.get(key) for key in Worker.model_fields}
 
 
 def _artifact_id(artifact: Artifact | None) -> str | None:

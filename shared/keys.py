@@ -3,6 +3,9 @@
 RQ's own keys start with ``rq:``; the namespace is in the names of its queues and in the ids of its
 jobs, so that two deployments on one Redis don't meet there either.
 
+``benchmarks/books.py`` alone spells them again, on purpose: it checks the books from outside, and a
+name that is wrong here would otherwise be wrong in the check alike.
+
 | key | type | holds |
 |---|---|---|
 | ``ns:job:<job>`` | hash | one job: state, deadline, lease owner, payload, outcome |

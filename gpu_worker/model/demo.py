@@ -21,14 +21,9 @@ import torch
 from torch import Tensor
 
 from gpu_worker.codec import build_mimi
+from gpu_worker.model.built_manifests import VOICES_FILE
 from gpu_worker.model.config import CsmConfig
-from gpu_worker.model.demo_manifests import (
-    PROMPT_FILE,
-    SPEAKER,
-    VOICES_FILE,
-    demo_manifest,
-    demo_voices,
-)
+from gpu_worker.model.demo_manifests import PROMPT_FILE, SPEAKER, demo_manifest, demo_voices
 from gpu_worker.model.demo_text import TEXT_IDS, TRANSCRIPT, train_tokenizer
 from gpu_worker.model.demo_weights import (
     SIZES,
