@@ -7,6 +7,11 @@ from typing import Annotated
 
 import typer
 
+ReportFile = Annotated[Path | None, typer.Option("--json", help="Write all numbers to this file.")]
+TablesFile = Annotated[
+    Path | None, typer.Option("--markdown", help="Write the tables to this file.")
+]
+
 app = typer.Typer(help="Measurements on this machine.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -34,9 +39,7 @@ def bench_engine(
         str | None,
         typer.Option("--dtype", help="bfloat16 or float32; default: bfloat16 for full."),
     ] = None,
-    report_file: Annotated[
-        Path | None, typer.Option("--json", help="Write all numbers to this file.")
-    ] = None,
+    report_file: ReportFile = None,
     plot_file: Annotated[
         Path | None, typer.Option("--plot", help="Write throughput against lanes as an SVG.")
     ] = None,
@@ -95,12 +98,8 @@ def bench_queue(
     streams: Annotated[
         int, typer.Option("--streams", min=1, max=512, help="Streams at once, one lane each.")
     ] = 64,
-    report_file: Annotated[
-        Path | None, typer.Option("--json", help="Write all numbers to this file.")
-    ] = None,
-    tables_file: Annotated[
-        Path | None, typer.Option("--markdown", help="Write the tables to this file.")
-    ] = None,
+    report_file: ReportFile = None,
+    tables_file: TablesFile = None,
 ) -> None:
     """Measure what the queue costs, over engines that compute nothing. Two minutes.
 
@@ -154,12 +153,8 @@ def bench_load(
         float, typer.Option("--step-ms", min=1, max=1000, help="A frame's time in a lane.")
     ] = 80.0,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of arrivals and lengths.")] = 1,
-    report_file: Annotated[
-        Path | None, typer.Option("--json", help="Write all numbers to this file.")
-    ] = None,
-    tables_file: Annotated[
-        Path | None, typer.Option("--markdown", help="Write the tables to this file.")
-    ] = None,
+    report_file: ReportFile = None,
+    tables_file: TablesFile = None,
     plot_file: Annotated[
         Path | None, typer.Option("--plot", help="Write depth and latencies as an SVG.")
     ] = None,
