@@ -50,7 +50,7 @@ NEWCOMER_WAIT_S: Final = 0.02
 STEPS_PER_TURN: Final = 16
 CLOSE_S: Final = 5.0
 REAPED_AT_ONCE: Final = 32
-"""What a reap may do one by one between two frames, at some 0.2 ms each."""
+"""So much may a reap do job by job between two frames."""
 SILENT_MS: Final = 30_000.0
 """A loop that has not gone round for so long is stuck."""
 
