@@ -8,6 +8,8 @@ VENV ?= .venv
 TEXT ?= Hello. Psionic is speaking.
 OUT ?= speech.wav
 ARGS ?=
+# How many tests run at once: a file is never split, and each process has servers of its own.
+TEST_PROCESSES ?= 2
 VOICE_STAGE ?= all
 
 BIN := $(VENV)/bin
@@ -40,7 +42,7 @@ speak: $(SPEAK_READY)
 setup: $(DEV_READY)
 
 test: $(DEV_READY)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(ARGS)
 
 check: $(DEV_READY)
 	$(BIN)/python -m ruff check .
