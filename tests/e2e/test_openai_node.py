@@ -22,7 +22,7 @@ from tests.exposition import samples
 
 __all__ = ["demo_cache"]
 
-pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.network, pytest.mark.timeout(300)]
 
 PACKAGE = Path(__file__).parent / "openai_node"
 KEY = "a-key-of-this-test"
