@@ -1,4 +1,4 @@
-"""What every artifact that is built here says of itself alike: the forms of its two manifests."""
+"""What the demo artifacts say of themselves alike: the forms of its two manifests."""
 
 from __future__ import annotations
 
