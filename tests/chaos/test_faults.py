@@ -104,6 +104,7 @@ async def test_another_redis_behind_the_name_is_an_answer_and_not_a_wait(chaos: 
 async def test_a_storm_of_cancels_and_departures_leaves_nothing(chaos: Chaos) -> None:
     """By id, by turn, by disconnect, at random moments: no lane, listener or key is left."""
     dice = random.Random(5)
+    await undisturbed(chaos)  # what a first call leaves behind for good is there
     before = chaos.keys()
 
     async def caller(number: int, way: str, after_s: float) -> Answer | None:
