@@ -4,7 +4,7 @@ answers to it; the answers themselves are built elsewhere.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -95,9 +95,92 @@ class SafetyCapabilities(Answer):
     watermarking_refusal: Phase
 
 
-class Health(Answer):
-    """``voice_profiles``, ``artifact_descriptor`` and ``governance`` are what the manifests say."""
+class PromptCodebooks(Answer):
+    source: str
+    sample_rate_hz: int
+    codebook_count: int
+    frame_count: int
+    prefix_frame_count: int
+    prefix_codebook_count: int
+    tokens_sha256: str | None
 
+
+class Voice(Answer):
+    """A governed profile, as its manifest says it."""
+
+    id: str
+    display_name: str
+    approval_status: str
+    runtime_admission: str
+    source_prompt_profile_id: str
+    speaker: int
+    source: str
+    prompt_transcript_sha256: str
+    prompt_audio_sha256: str
+    mimi_tokens_sha256: str | None
+    prompt_codebooks: PromptCodebooks | None
+    consent_posture: str
+    allowed_product_surfaces: list[str]
+    disallowed_product_surfaces: list[str]
+    retention_policy: str
+    redaction_policy: str
+    watermarking: str
+    watermarking_refusal_code: str
+
+
+class ArtifactDigests(Answer):
+    csm_config_digest: str
+    csm_model_digest: str
+    llama_tokenizer_digest: str
+    mimi_weight_digest: str
+
+
+class FrameContract(Answer):
+    frame_lanes: int
+    audio_codebook_lanes: int
+    text_lane_index: int
+    max_seq_len: int
+    generation_frame_ms: int
+    sample_rate_hz: int
+
+
+class ArtifactDescriptor(Answer):
+    artifact_id: str
+    model_id: str
+    csm_repo: str
+    llama_tokenizer_repo: str
+    mimi_repo: str
+    mimi_weight: str
+    frame_contract: FrameContract
+
+
+class Governance(Answer):
+    """What the manifests of the artifact and of its voices say, and what is still missing."""
+
+    schema_version: str
+    voice_profile_governance_schema_version: str
+    artifact_id: str
+    artifact_hash: str
+    model_id: str
+    model_version: str
+    source_repositories: list[str]
+    license_posture: str
+    runtime_image_ref: str
+    quantization: str
+    tokenizer_dependency: str
+    audio_codec_dependency: str
+    allowed_voice_profile_ids: list[str]
+    disallowed_voice_use_cases: list[str]
+    watermark_status: str
+    watermark_refusal_code: str
+    canary_promotion: str
+    primary_promotion: str
+    rollback_target: str
+    missing_governance_blocks: list[str]
+    autopilot_consumption: list[str]
+
+
+class Health(Answer):
     status: str
     model: str
     capability: str
@@ -106,10 +189,10 @@ class Health(Answer):
     execution_engine: str
     supported_endpoints: list[str]
     supported_response_formats: list[str]
-    voice_profiles: list[dict[str, Any]]
-    artifact_digests: dict[str, str]
-    artifact_descriptor: dict[str, Any]
-    governance: dict[str, Any]
+    voice_profiles: list[Voice]
+    artifact_digests: ArtifactDigests
+    artifact_descriptor: ArtifactDescriptor
+    governance: Governance
     runtime: RuntimeSummary
     worker: WorkerRpc
     codec_capabilities: CodecCapabilities
@@ -149,14 +232,27 @@ class Metadata(Health):
     workers: list[Worker]
 
 
-class ModelCard(BaseModel):
+class ModelCard(Answer):
     """``psionic_*`` repeats the sections of the health document."""
-
-    model_config = ConfigDict(extra="allow")
 
     id: str
     object: str
     owned_by: str
+    psionic_capability: str
+    psionic_supported_endpoints: list[str]
+    psionic_supported_response_formats: list[str]
+    psionic_served_backend: str
+    psionic_execution_mode: str
+    psionic_execution_engine: str
+    psionic_voice_profiles: list[Voice]
+    psionic_artifact_digests: ArtifactDigests
+    psionic_artifact_descriptor: ArtifactDescriptor
+    psionic_governance: Governance
+    psionic_runtime: RuntimeSummary
+    psionic_worker: WorkerRpc
+    psionic_codec_capabilities: CodecCapabilities
+    psionic_safety_capabilities: SafetyCapabilities
+    psionic_execution_refusal: Refusal = Refusal(code="", reason="", pending_phases=[])
 
 
 class Models(Answer):
