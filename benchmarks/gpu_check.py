@@ -30,7 +30,7 @@ from benchmarks.gpu.stepping import capture, flat_memory, no_sync
 from benchmarks.gpu.target import Bounds, Check, Target, target_on
 from benchmarks.machine import version_of
 from benchmarks.material import material
-from shared.settings import read_cache_dir
+from shared.variables import read_cache_dir
 
 PASSED: Final = 0
 BROKEN: Final = 1

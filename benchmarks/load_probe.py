@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import psutil
@@ -50,13 +50,7 @@ def probe(directory: Path, dtype: str, lanes: int, threads: int) -> Loading:
     from shared.governance.artifacts import load_artifact
     from shared.settings import WorkerSettings
 
-    settings = WorkerSettings.from_env(
-        {
-            "PSIONIC_CSM_LANES": str(lanes),
-            "PSIONIC_CSM_TORCH_THREADS": str(threads),
-            "PSIONIC_CSM_DTYPE": dtype,
-        }
-    )
+    settings = replace(WorkerSettings.from_env({}), lanes=lanes, torch_threads=threads, dtype=dtype)
     entries = load_artifact(directory).manifest.files.values()
     base, read_before = int(psutil.Process().memory_info().rss), _read_bytes()
     began = time.perf_counter()

@@ -21,8 +21,9 @@ from shared.environment import SettingsError
 from shared.errors import SpeechError
 from shared.governance.artifacts import load_artifact
 from shared.logging import configure_logging
-from shared.settings import ARTIFACTS, WorkerSettings
+from shared.settings import WorkerSettings
 from shared.tracing import open_spans
+from shared.variables import ARTIFACTS
 
 BAD_SETTING = 2
 LANES = 32

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cli.exits import CommandFailed
-from shared.settings import read_cache_dir
+from shared.variables import read_cache_dir
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]
 

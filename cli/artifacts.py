@@ -19,7 +19,7 @@ from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, load_artifact
 from shared.governance.locations import csm_1b_dir, demo_artifact_dir
 from shared.governance.manifests import ONE_EACH, Role
-from shared.settings import read_artifact_dirs, read_cache_dir, read_hub_roots
+from shared.variables import read_artifact_dirs, read_cache_dir, read_hub_roots
 
 RECIPE: Final = Path("gpu_worker", "model")
 """Where the modules that decide what the demo is lie, below the packages' common folder."""

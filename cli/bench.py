@@ -13,7 +13,7 @@ from cli.artifacts import WORKER_EXTRA, open_artifact
 from cli.exits import NOT_STARTED, USAGE, CommandFailed
 from shared.cores import usable_cores
 from shared.errors import SpeechError
-from shared.settings import read_cache_dir
+from shared.variables import read_cache_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -20,13 +20,14 @@ from cli.artifacts import chosen_or_demo, open_artifact
 from cli.client import GatewayClient
 from cli.logs import LogStream
 from cli.signals import Signals
-from cli.stack import Stack, StackPlan, gateway_names
-from shared.settings import read_caller_key
+from cli.stack import Stack
+from cli.stack_plan import StackPlan, gateway_names
+from shared.environment import PREFIX
+from shared.variables import CACHE, COMMON_REDIS_URL, read_caller_key
 
 __all__ = ["PacedPlan", "paced_stack", "paced_target"]
 
 START_WAIT_S: Final = 60.0
-CACHE: Final = "PSIONIC_CSM_CACHE"
 
 
 @contextmanager
@@ -78,4 +79,4 @@ def paced_target(plan: PacedPlan, notify: Callable[[str], None]) -> Iterator[Tar
 
 
 def _is_ours(name: str) -> bool:
-    return name != CACHE and (name.startswith("PSIONIC_CSM_") or name == "REDIS_URL")
+    return name != CACHE and (name.startswith(PREFIX) or name == COMMON_REDIS_URL)

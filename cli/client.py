@@ -19,7 +19,7 @@ import httpx
 from cli import remedies
 from cli.exits import NOT_GENUINE, REFUSED, UNREACHABLE, USAGE, CommandFailed
 from shared.environment import SettingsError
-from shared.settings import read_caller_key
+from shared.variables import read_caller_key
 
 CONNECT_S: Final = 5.0
 READ_S: Final = 40.0

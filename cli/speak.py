@@ -18,7 +18,8 @@ from cli.logs import LogStream
 from cli.show import Activity
 from cli.signals import Interrupted, Signals
 from cli.spoken import Spoken
-from cli.stack import Stack, StackPlan
+from cli.stack import Stack
+from cli.stack_plan import StackPlan
 from shared.wav import FRAME_BYTES, FRAME_MS
 
 START_WAIT_S: Final = 180.0

@@ -12,69 +12,34 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
 from cli import redis_server, remedies
-from cli.children import ChildSpec
 from cli.exits import NOT_STARTED, CommandFailed
 from cli.logs import LogStream
 from cli.redis_server import LOOPBACK, OwnRedis
 from cli.signals import Signals
-from cli.supervisor import Stage, Supervisor
-from shared.cores import threads_per_worker
+from cli.stack_plan import StackPlan, stack_environment, stages
+from cli.supervisor import Supervisor
 from shared.messages import READY
-from shared.settings import (
-    GatewaySettings,
-    WorkerSettings,
-    on_metrics_port,
-    on_port,
-    read_artifact_dirs,
-    read_namespace,
-    read_redis_url,
-    redis_variable,
-    stack_environment,
-)
+from shared.settings import GatewaySettings, WorkerSettings
+from shared.variables import read_namespace, read_redis_url, redis_variable
 
 if TYPE_CHECKING:
     from cli.client import GatewayClient
 
-STOP_MARGIN_S: Final = 3.0
-"""What a process gets beyond its own drain grace before it is killed."""
 POLL_S: Final = 0.1
 """Between two looks at a gateway that does not answer yet."""
 LOOK_S: Final = 1.0
 """Between two looks at one that does, unless another process says something."""
 NO_GATEWAY: Final = "waiting for the gateway"
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
-
-
-@dataclass(frozen=True, slots=True)
-class StackPlan:
-    """What to start. ``port`` 0 takes a free one; ``lanes`` None leaves the number to the worker.
-
-    ``private``: nobody else may meet this stack, even on a Redis that others use. It listens on the
-    loopback interface and its namespace is its own, and is removed with it. ``gateways`` beyond the
-    first take free ports. ``worker`` is what runs as a worker: a module and its arguments.
-    ``redis_options``: arguments for a Redis of the stack's own.
-    """
-
-    artifact: Path
-    workers: int = 1
-    lanes: int | None = None
-    host: str = LOOPBACK
-    port: int = 0
-    private: bool = False
-    gateways: int = 1
-    worker: tuple[str, ...] = ("gpu_worker",)
-    redis_options: tuple[str, ...] = ()
 
 
 class Stack:
@@ -104,10 +69,17 @@ class Stack:
         ports = (port, *(redis_server.free_port() for _ in range(1, self.plan.gateways)))
         self.urls = tuple(f"http://{_reachable(self.plan.host)}:{each}" for each in ports)
         own = self._choose_redis()
-        environment = self._environment(port)
+        self.namespace = self._choose_namespace()
+        environment = stack_environment(
+            self.plan,
+            self._given,
+            redis_url=self.redis_url,
+            namespace=self.namespace,
+            port=port,
+        )
         self._directory = Path(tempfile.mkdtemp(prefix="psionic-csm-"))
-        stages = list(self._stages(own, environment, ports, self._directory, grace_s))
-        self._supervisor = Supervisor(stages, self.log)
+        in_order = list(stages(self.plan, own, environment, ports, self._directory, grace_s))
+        self._supervisor = Supervisor(in_order, self.log)
         self._supervisor.start()
         return self
 
@@ -222,64 +194,8 @@ class Stack:
         self.redis_url = named
         return None
 
-    def _environment(self, port: int) -> dict[str, str]:
-        """The children's environment: the caller's, and over it what this stack decides."""
-        plan, given = self.plan, self._given
-        self.namespace = f"speak-{uuid4().hex[:12]}" if plan.private else read_namespace(given)
-        known = (each.absolute() for each in read_artifact_dirs(given))
-        environment = stack_environment(
-            given,
-            redis_url=self.redis_url,
-            namespace=self.namespace,
-            host=plan.host,
-            port=port,
-            artifact_dirs=tuple(dict.fromkeys([plan.artifact.absolute(), *known])),
-            lanes=plan.lanes,
-            torch_threads=threads_per_worker(plan.workers),
-        )
-        return {**environment, "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
-
-    def _stages(
-        self,
-        own: OwnRedis | None,
-        environment: dict[str, str],
-        ports: Sequence[int],
-        directory: Path,
-        grace_s: float,
-    ) -> Iterator[Stage]:
-        patient_s = grace_s + STOP_MARGIN_S
-        if own is not None:
-            server = ChildSpec("redis", own.command(directory), environment, STOP_MARGIN_S)
-            yield Stage((server,), gate=lambda: redis_server.answers(own.url))
-        yield Stage((_child("scheduler", ("scheduler",), environment, STOP_MARGIN_S),))
-        yield Stage(
-            tuple(
-                _child(
-                    f"worker-{number}",
-                    self.plan.worker,
-                    on_metrics_port(environment, number),
-                    patient_s,
-                )
-                for number in range(1, self.plan.workers + 1)
-            )
-        )
-        yield Stage(
-            tuple(
-                _child(name, ("gateway",), on_port(environment, port), patient_s)
-                for name, port in zip(gateway_names(len(ports)), ports, strict=True)
-            )
-        )
-
-
-def gateway_names(count: int) -> tuple[str, ...]:
-    """What the supervisor calls them: one is ``gateway``."""
-    return ("gateway", *(f"gateway-{number}" for number in range(2, count + 1)))
-
-
-def _child(
-    name: str, module: Sequence[str], environment: Mapping[str, str], stop_wait_s: float
-) -> ChildSpec:
-    return ChildSpec(name, (sys.executable, "-m", *module), environment, stop_wait_s)
+    def _choose_namespace(self) -> str:
+        return f"speak-{uuid4().hex[:12]}" if self.plan.private else read_namespace(self._given)
 
 
 def unavailable(refusal: Mapping[str, Any], artifact: Path) -> CommandFailed:

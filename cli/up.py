@@ -15,7 +15,8 @@ from cli.client import GatewayClient
 from cli.exits import CommandFailed
 from cli.logs import OWN, LogStream
 from cli.signals import Interrupted, Signals
-from cli.stack import Stack, StackPlan
+from cli.stack import Stack
+from cli.stack_plan import StackPlan
 from shared.messages import READY
 
 START_WAIT_S: Final = 600.0

@@ -17,7 +17,7 @@ import torch
 from demo_voice.paths import Workshop
 from demo_voice.profiles import PROFILES
 from demo_voice.progress import Tell, spell
-from shared.settings import read_cache_dir
+from shared.variables import read_cache_dir
 
 STAGES: Final = ("speech", "codec", "encode", "decoder", "listen", "model", "export", "evaluate")
 

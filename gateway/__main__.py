@@ -27,7 +27,8 @@ from shared.clock import Countdown
 from shared.environment import SettingsError
 from shared.errors import SpeechError
 from shared.logging import configure_logging
-from shared.settings import ARTIFACTS, GatewaySettings
+from shared.settings import GatewaySettings
+from shared.variables import ARTIFACTS
 
 KEEP_ALIVE_S = 20
 LAST_WORDS_S = 2

@@ -19,7 +19,8 @@ from prometheus_client.metrics_core import Metric
 
 from shared.environment import SettingsError
 from shared.metrics import CONTENT_TYPE, Registry
-from shared.settings import METRICS_PORT, SidePortSettings
+from shared.settings import SidePortSettings
+from shared.variables import METRICS_PORT
 
 AT_ONCE: Final = 8
 """Connections that are answered at a time; one more is closed."""

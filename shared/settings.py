@@ -1,4 +1,4 @@
-"""Every environment variable of the service, read once into frozen settings.
+"""The settings of each process, read once from its environment variables into frozen dataclasses.
 
 A value that can't be used stops the process at start with the variable's name and what it takes,
 and so does a name that begins like ours and is none (``shared.environment``). Nothing is ignored,
@@ -8,7 +8,6 @@ nothing falls back in silence.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,17 +22,33 @@ from shared.environment import (
     comma_list,
     flag,
     integer,
-    key_part,
     label,
     refuse_unknown,
     secrets,
     text,
 )
-from shared.tiers import TIERS, Tier
+from shared.tiers import Tier
+from shared.variables import (
+    API_KEYS,
+    DRAIN_GRACE_MS,
+    HOST,
+    LANES,
+    MAX_QUEUE_DEPTH,
+    MAX_WAITING_PER_PRINCIPAL,
+    METRICS_PORT,
+    MIN_QUEUE_DEPTH,
+    OTLP_ENDPOINT,
+    PORT,
+    TORCH_THREADS,
+    read_artifact_dirs,
+    read_cache_dir,
+    read_caller_key,
+    read_hub_roots,
+    read_namespace,
+    read_redis_url,
+    read_tier,
+)
 
-ARTIFACTS: Final = "PSIONIC_CSM_ARTIFACTS"
-OTLP_ENDPOINT: Final = "PSIONIC_CSM_OTLP_ENDPOINT"
-METRICS_PORT: Final = "PSIONIC_CSM_METRICS_PORT"
 RUNTIME_IMAGE_UNSET: Final = "not_configured_local_runtime"
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8081
@@ -108,14 +123,12 @@ class QueueSettings:
             retained_bytes=integer(env, "PSIONIC_CSM_RETAINED_BYTES", 256 << 20, 1 << 20, 1 << 40),
             max_attempts=integer(env, "PSIONIC_CSM_MAX_ATTEMPTS", 2, 1, 10),
             reap_interval_ms=integer(env, "PSIONIC_CSM_REAP_INTERVAL_MS", 1000, 50, 60_000),
-            min_queue_depth=integer(env, "PSIONIC_CSM_MIN_QUEUE_DEPTH", 16, 1, 100_000),
+            min_queue_depth=integer(env, MIN_QUEUE_DEPTH, 16, 1, 100_000),
             queue_depth_per_lane=integer(env, "PSIONIC_CSM_QUEUE_DEPTH_PER_LANE", 4, 1, 1000),
-            max_queue_depth=integer(
-                env, "PSIONIC_CSM_MAX_QUEUE_DEPTH", tier.max_queue_depth, 1, 100_000
-            ),
+            max_queue_depth=integer(env, MAX_QUEUE_DEPTH, tier.max_queue_depth, 1, 100_000),
             max_waiting_per_principal=integer(
                 env,
-                "PSIONIC_CSM_MAX_WAITING_PER_PRINCIPAL",
+                MAX_WAITING_PER_PRINCIPAL,
                 tier.max_waiting_per_principal,
                 1,
                 100_000,
@@ -160,23 +173,23 @@ class GatewaySettings:
     @classmethod
     def from_env(cls, env: Env = os.environ) -> GatewaySettings:
         tier = read_tier(env)
-        api_keys = secrets(env, "PSIONIC_CSM_API_KEYS")
+        api_keys = secrets(env, API_KEYS)
         if not api_keys and not tier.allows_open_access:
             raise SettingsError(
-                "PSIONIC_CSM_API_KEYS",
+                API_KEYS,
                 f"at least one key in tier {tier.name!r} (only tier 'local' may run open)",
             )
         return cls(
             queue=QueueSettings.from_env(env),
             tier=tier,
-            host=text(env, "PSIONIC_CSM_HOST", DEFAULT_HOST),
-            port=integer(env, "PSIONIC_CSM_PORT", DEFAULT_PORT, 0, 65_535),
+            host=text(env, HOST, DEFAULT_HOST),
+            port=integer(env, PORT, DEFAULT_PORT, 0, 65_535),
             model_id=label(env, "PSIONIC_CSM_MODEL_ID", "sesame/csm-1b"),
             model_aliases=comma_list(env, "PSIONIC_CSM_MODEL_ALIASES"),
             artifact_dirs=read_artifact_dirs(env),
             api_keys=api_keys,
             runtime_image_ref=label(env, "PSIONIC_CSM_RUNTIME_IMAGE_REF", RUNTIME_IMAGE_UNSET),
-            drain_grace_ms=integer(env, "PSIONIC_CSM_DRAIN_GRACE_MS", 25_000, 0, 600_000),
+            drain_grace_ms=integer(env, DRAIN_GRACE_MS, 25_000, 0, 600_000),
             max_connections=integer(env, "PSIONIC_CSM_MAX_CONNECTIONS", 2048, 1, 1_000_000),
             otlp_endpoint=_otlp_endpoint(env),
             send_stall_ms=integer(env, "PSIONIC_CSM_SEND_STALL_MS", 30_000, 100, 600_000),
@@ -210,7 +223,7 @@ class WorkerSettings:
     @classmethod
     def from_env(cls, env: Env = os.environ) -> WorkerSettings:
         dirs = read_artifact_dirs(env)
-        lanes = env.get("PSIONIC_CSM_LANES", "")
+        lanes = env.get(LANES, "")
         return cls(
             queue=QueueSettings.from_env(env),
             artifact_dir=dirs[0] if dirs else None,
@@ -224,11 +237,11 @@ class WorkerSettings:
             gpu_model_label=label(env, "PSIONIC_CSM_GPU_MODEL", "not_configured"),
             runtime_image_ref=label(env, "PSIONIC_CSM_RUNTIME_IMAGE_REF", RUNTIME_IMAGE_UNSET),
             dtype=DTYPES[choice(env, "PSIONIC_CSM_DTYPE", "auto", DTYPES)],
-            lanes=integer(env, "PSIONIC_CSM_LANES", 4, 1, 512) if lanes else None,
+            lanes=integer(env, LANES, 4, 1, 512) if lanes else None,
             prefill_chunk=integer(env, "PSIONIC_CSM_PREFILL_CHUNK", 32, 1, 512),
             silence_stop_ms=integer(env, "PSIONIC_CSM_SILENCE_STOP_MS", 2000, 0, 20_000),
-            torch_threads=integer(env, "PSIONIC_CSM_TORCH_THREADS", threads_per_worker(1), 1, 256),
-            drain_grace_ms=integer(env, "PSIONIC_CSM_DRAIN_GRACE_MS", 25_000, 0, 600_000),
+            torch_threads=integer(env, TORCH_THREADS, threads_per_worker(1), 1, 256),
+            drain_grace_ms=integer(env, DRAIN_GRACE_MS, 25_000, 0, 600_000),
             metrics=SidePortSettings.from_env(env),
             otlp_endpoint=_otlp_endpoint(env),
             log_level=_log_level(env),
@@ -262,99 +275,6 @@ def known_names() -> frozenset[str]:
     read_hub_roots(asked)
     read_caller_key(asked)
     return frozenset(asked.names)
-
-
-def read_tier(env: Env = os.environ) -> Tier:
-    return TIERS[choice(env, "PSIONIC_CSM_TIER", "local", TIERS)]
-
-
-def read_namespace(env: Env = os.environ) -> str:
-    return key_part(env, "PSIONIC_CSM_NAMESPACE", "csm")
-
-
-def redis_variable(env: Env = os.environ) -> str:
-    """The variable that names the Redis, or that would."""
-    return "PSIONIC_CSM_REDIS_URL" if env.get("PSIONIC_CSM_REDIS_URL") else "REDIS_URL"
-
-
-def read_redis_url(env: Env = os.environ) -> str | None:
-    """The Redis that is named, or None."""
-    name = redis_variable(env)
-    url = env.get(name, "")
-    if url and not url.startswith(("redis://", "rediss://", "unix://")):
-        raise SettingsError(name, "a redis://, rediss:// or unix:// URL")
-    return url or None
-
-
-def read_artifact_dirs(env: Env = os.environ) -> tuple[Path, ...]:
-    """Artifact directories, the default first; empty when the variable is not set."""
-    return tuple(Path(part) for part in env.get(ARTIFACTS, "").split(os.pathsep) if part)
-
-
-def read_cache_dir(env: Env = os.environ) -> Path:
-    """The directory for artifacts that are built here: as named, else below the user's cache."""
-    if chosen := env.get("PSIONIC_CSM_CACHE"):
-        return Path(chosen)
-    base = env.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "psionic-csm"
-
-
-def read_hub_roots(env: Env = os.environ) -> tuple[Path, ...]:
-    """The Hugging Face hub caches to look in: HF_HOME's, then the home directory's."""
-    roots = []
-    if hf_home := env.get("HF_HOME"):
-        roots.append(Path(hf_home) / "hub")
-    if home := env.get("HOME"):
-        roots.append(Path(home) / ".cache" / "huggingface" / "hub")
-    return tuple(dict.fromkeys(roots))
-
-
-def read_caller_key(env: Env = os.environ) -> str | None:
-    """The key to call a gateway with: the caller's own, or on its machine the gateway's first."""
-    if own := env.get("PSIONIC_CSM_API_KEY"):
-        return own
-    keys = secrets(env, "PSIONIC_CSM_API_KEYS")
-    return keys[0] if keys else None
-
-
-def stack_environment(
-    given: Env,
-    *,
-    redis_url: str,
-    namespace: str,
-    host: str,
-    port: int,
-    artifact_dirs: Sequence[Path],
-    lanes: int | None,
-    torch_threads: int,
-) -> dict[str, str]:
-    """``given``, and over it what one machine's stack decides for all of its processes.
-
-    ``lanes`` None leaves the number to the worker; threads that were given stay as given.
-    """
-    decided = {
-        "PSIONIC_CSM_REDIS_URL": redis_url,
-        "PSIONIC_CSM_NAMESPACE": namespace,
-        "PSIONIC_CSM_HOST": host,
-        "PSIONIC_CSM_PORT": str(port),
-        ARTIFACTS: os.pathsep.join(str(each) for each in artifact_dirs),
-    }
-    if lanes is not None:
-        decided["PSIONIC_CSM_LANES"] = str(lanes)
-    if not given.get("PSIONIC_CSM_TORCH_THREADS"):
-        decided["PSIONIC_CSM_TORCH_THREADS"] = str(torch_threads)
-    return {**given, **decided}
-
-
-def on_port(given: Env, port: int) -> dict[str, str]:
-    """``given`` for a gateway that listens on another port."""
-    return {**given, "PSIONIC_CSM_PORT": str(port)}
-
-
-def on_metrics_port(given: Env, offset: int) -> dict[str, str]:
-    """``given`` for one of several processes on a host: ``offset`` above the port that is named."""
-    port = SidePortSettings.from_env(given).port
-    return {**given, METRICS_PORT: str(port + offset)} if port else dict(given)
 
 
 def _otlp_endpoint(env: Env) -> str | None:

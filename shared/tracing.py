@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from shared.environment import SettingsError
-from shared.settings import OTLP_ENDPOINT
+from shared.variables import OTLP_ENDPOINT
 
 HEADER: Final = "traceparent"
 _FORM: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +19,11 @@ PEAK_OVER_KEPT: Final = 1.25
 def residence(target: Target, directory: Path) -> list[Check]:
     """Load a worker's engine with the most lanes; its memory and its telemetry."""
     backend = target.backend
-    settings = WorkerSettings.from_env(
-        {
-            "PSIONIC_CSM_LANES": str(target.most),
-            "PSIONIC_CSM_PREFILL_CHUNK": str(target.chunk),
-            "PSIONIC_CSM_TORCH_THREADS": str(torch.get_num_threads()),
-        }
+    settings = replace(
+        WorkerSettings.from_env({}),
+        lanes=target.most,
+        prefill_chunk=target.chunk,
+        torch_threads=torch.get_num_threads(),
     )
     if target.is_cuda:
         torch.cuda.synchronize(target.device)

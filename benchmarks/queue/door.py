@@ -16,6 +16,12 @@ from benchmarks.processes import ProcessorTime
 from benchmarks.queue.pickup import NotServed, depth_is, spoken
 from benchmarks.queue.records import Door
 from benchmarks.target import PacedPlan, Target
+from shared.variables import (
+    DRAIN_GRACE_MS,
+    MAX_QUEUE_DEPTH,
+    MAX_WAITING_PER_PRINCIPAL,
+    MIN_QUEUE_DEPTH,
+)
 
 AT_THE_DOOR: Final = 16
 """Callers who are not inside yet, at most: a crowd is another measurement."""
@@ -33,10 +39,10 @@ def plan(admissions: int) -> PacedPlan:
     """One lane that never ends what it has begun, and room for so many in line."""
     room = str(admissions)
     settings = {
-        "PSIONIC_CSM_MIN_QUEUE_DEPTH": room,
-        "PSIONIC_CSM_MAX_QUEUE_DEPTH": room,
-        "PSIONIC_CSM_MAX_WAITING_PER_PRINCIPAL": str(2 * admissions),
-        "PSIONIC_CSM_DRAIN_GRACE_MS": "0",
+        MIN_QUEUE_DEPTH: room,
+        MAX_QUEUE_DEPTH: room,
+        MAX_WAITING_PER_PRINCIPAL: str(2 * admissions),
+        DRAIN_GRACE_MS: "0",
     }
     return PacedPlan(lanes=1, step_ms=60_000, settings=settings)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def demo_artifact_dir(cache: Path) -> Path:
-    """Where the demo artifact is built, below ``shared.settings.read_cache_dir``."""
+    """Where the demo artifact is built, below ``shared.variables.read_cache_dir``."""
     return cache / "artifacts" / "csm-tiny"
 
 

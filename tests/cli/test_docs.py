@@ -75,8 +75,9 @@ def test_every_module_of_the_service_is_on_a_request_s_way() -> None:
 
 def test_every_setting_is_documented() -> None:
     """The tables hold exactly the variables of the service that the settings read."""
-    source = (ROOT / "shared" / "settings.py").read_text(encoding="utf-8")
-    read_by_code = set(re.findall(r'"(PSIONIC_CSM_[A-Z_]+|REDIS_URL|HF_HOME)"', source))
+    sources = (ROOT / "shared" / name for name in ("settings.py", "variables.py"))
+    spelled = "".join(source.read_text(encoding="utf-8") for source in sources)
+    read_by_code = set(re.findall(r'"(PSIONIC_CSM_[A-Z_]+|REDIS_URL|HF_HOME)"', spelled))
 
     documented = [quoted(cells[0])[0] for cells in rows(read("operating.md")) if is_setting(cells)]
 

@@ -12,7 +12,8 @@ from cli import redis_server, stack
 from cli.exits import NOT_STARTED, CommandFailed
 from cli.logs import LogStream
 from cli.signals import Signals
-from cli.stack import Stack, StackPlan, unavailable
+from cli.stack import Stack, unavailable
+from cli.stack_plan import StackPlan
 from cli.supervisor import Stage, Supervisor
 from shared.environment import SettingsError
 from shared.settings import GatewaySettings, SchedulerSettings, WorkerSettings

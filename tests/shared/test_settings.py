@@ -12,10 +12,6 @@ from shared.settings import (
     QueueSettings,
     SchedulerSettings,
     WorkerSettings,
-    read_cache_dir,
-    read_hub_roots,
-    read_redis_url,
-    stack_environment,
 )
 from shared.tiers import TIERS
 
@@ -145,15 +141,6 @@ def test_a_lease_is_renewed_well_before_it_lapses() -> None:
         assert settings.queue.renew_ms * 4 <= lease_ms
 
 
-def test_the_specific_redis_variable_wins() -> None:
-    """PSIONIC_CSM_REDIS_URL goes before REDIS_URL."""
-    env = {"PSIONIC_CSM_REDIS_URL": "redis://a:1", "REDIS_URL": "redis://b:2"}
-
-    assert QueueSettings.from_env(env).redis_url == "redis://a:1"
-    assert read_redis_url({"REDIS_URL": "redis://b:2"}) == "redis://b:2"
-    assert read_redis_url({}) is None
-
-
 def test_an_empty_variable_is_not_set() -> None:
     """What a compose file leaves blank has its default, also where blank would mean something."""
     names = ("HOST", "PORT", "TIER", "BACKEND", "STARTUP_LOAD_MODE", "NAMESPACE", "LOG_LEVEL")
@@ -161,48 +148,6 @@ def test_an_empty_variable_is_not_set() -> None:
 
     assert GatewaySettings.from_env(blank) == GatewaySettings.from_env({})
     assert WorkerSettings.from_env(blank) == WorkerSettings.from_env({})
-
-
-def test_the_cache_is_found_in_order() -> None:
-    """Our own variable wins, then the XDG cache, then the home directory."""
-    assert read_cache_dir({"PSIONIC_CSM_CACHE": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a")
-    assert read_cache_dir({"XDG_CACHE_HOME": "/b"}) == Path("/b/psionic-csm")
-    assert read_cache_dir({}) == Path.home() / ".cache" / "psionic-csm"
-
-
-def test_hub_caches_are_looked_at_in_order() -> None:
-    """HF_HOME comes before the home directory, and neither is invented."""
-    home = Path("/h/.cache/huggingface/hub")
-
-    assert read_hub_roots({}) == ()
-    assert read_hub_roots({"HOME": "/h"}) == (home,)
-    assert read_hub_roots({"HOME": "/h", "HF_HOME": "/f"}) == (Path("/f/hub"), home)
-    assert read_hub_roots({"HOME": "/h", "HF_HOME": "/h/.cache/huggingface"}) == (home,)
-    assert WorkerSettings.from_env({"HOME": "/h"}).hub_roots == (home,)
-
-
-def test_a_stack_s_environment_is_what_its_processes_read() -> None:
-    """What a stack decides is found by the settings, and what it leaves open stays as given."""
-    given = {"PSIONIC_CSM_TORCH_THREADS": "3", "PSIONIC_CSM_LEASE_MS": "2000", "HOME": "/h"}
-
-    env = stack_environment(
-        given,
-        redis_url="redis://127.0.0.1:1/0",
-        namespace="ours",
-        host="127.0.0.1",
-        port=4321,
-        artifact_dirs=(Path("/one"), Path("/two")),
-        lanes=5,
-        torch_threads=7,
-    )
-
-    gateway, worker = GatewaySettings.from_env(env), WorkerSettings.from_env(env)
-    assert (gateway.host, gateway.port) == ("127.0.0.1", 4321)
-    assert gateway.artifact_dirs == (Path("/one"), Path("/two"))
-    assert (worker.artifact_dir, worker.lanes, worker.torch_threads) == (Path("/one"), 5, 3)
-    assert gateway.queue == worker.queue
-    assert (gateway.queue.redis_url, gateway.queue.namespace) == ("redis://127.0.0.1:1/0", "ours")
-    assert gateway.queue.lease_ms == 2000
 
 
 @pytest.mark.parametrize(
