@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Final
 
 import redis.asyncio
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.access import AccessLog, Refusals, entry_of
-from gateway.auth import Principals, is_public
+from gateway.auth import Authentication, Principals
 from gateway.delivery import Delivery
 from gateway.documents import Documents
 from gateway.encoders import working_encoders
@@ -26,12 +25,11 @@ from gateway.facts import Facts
 from gateway.formats import PLAIN_FORMATS
 from gateway.hints import CarrierPush, Hints, Push
 from gateway.ids import readable_id
-from gateway.metrics import GatewayMetrics
+from gateway.metrics import CLIENT_GONE, GatewayMetrics
 from gateway.openapi import document
 from gateway.results import ResultReader
 from gateway.routes import (
     OPENAI_SPEECH,
-    PRINCIPAL,
     SPEECH,
     AtOnce,
     Endpoints,
@@ -49,14 +47,18 @@ from scheduler.load import Load
 from scheduler.metrics import families
 from scheduler.results import Results
 from scheduler.subscriptions import EventReader
-from shared.errors import SpeechError
+from shared.errors import CODES, PROBE_NO, SpeechError
 from shared.governance.artifacts import ArtifactRegistry
 from shared.metrics import CONTENT_TYPE
 from shared.settings import GatewaySettings
 from shared.tracing import Spans, open_spans
 
-READER_TIMEOUT_S = 2.5
+READER_TIMEOUT_S: Final = 2.5
 """Longer than a read may block, so that silence is not taken for absence."""
+UNROUTED: Final = {
+    "method_not_allowed": "this path does not take that method",
+    "route_not_found": "there is nothing at this path",
+}
 
 
 class Gateway:
@@ -172,14 +174,14 @@ class Gateway:
         dead = [name for name, alive in parts.items() if not alive]
         if not dead:
             return JSONResponse({"status": "live"})
-        return JSONResponse({"status": "dead", "reasons": dead}, status_code=503)
+        return JSONResponse({"status": "dead", "reasons": dead}, status_code=PROBE_NO)
 
     async def _ready(self, _: Request) -> Response:
         reasons = ["draining"] if self.speech.draining else []
         reasons += await self._documents.not_ready_because()
         if not reasons:
             return JSONResponse({"status": "ready"})
-        return JSONResponse({"status": "not_ready", "reasons": reasons}, status_code=503)
+        return JSONResponse({"status": "not_ready", "reasons": reasons}, status_code=PROBE_NO)
 
     async def _described(self, _: Request) -> Response:
         return JSONResponse(self.document)
@@ -206,13 +208,7 @@ class Gateway:
 
     async def _on_http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        if error.status_code == 405:
-            refusal = SpeechError("method_not_allowed", "this path does not take that method")
-        elif error.status_code == 404:
-            refusal = SpeechError("route_not_found", "there is nothing at this path")
-        else:
-            refusal = SpeechError("malformed_json", "the request can't be read")
-        response = await self._on_speech_error(request, refusal)
+        response = await self._on_speech_error(request, _refusal_with(error.status_code))
         response.headers.update(error.headers or {})
         return response
 
@@ -222,31 +218,17 @@ class Gateway:
         )
 
 
+def _refusal_with(status: int) -> SpeechError:
+    """What Starlette refuses by a bare status, with its code."""
+    for code, message in UNROUTED.items():
+        if CODES[code].status == status:
+            return SpeechError(code, message)
+    return SpeechError("malformed_json", "the request can't be read")
+
+
 async def _on_disconnect(request: Request, _: Exception) -> Response:
-    entry_of(request.scope)["code"] = "client_gone"
-    return Response(status_code=400)
-
-
-Refuse = Callable[[Request, Exception], Awaitable[Response]]
-
-
-class Authentication:
-    """ASGI middleware that names the caller's principal, or answers ``unauthorized``."""
-
-    def __init__(self, app: ASGIApp, principals: Principals, refuse: Refuse) -> None:
-        self._app = app
-        self._principals = principals
-        self._refuse = refuse
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not is_public(scope["path"]):
-            try:
-                scope[PRINCIPAL] = self._principals.identify(Headers(scope=scope))
-            except SpeechError as error:
-                refusal = await self._refuse(Request(scope), error)
-                await refusal(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+    entry_of(request.scope)["code"] = CLIENT_GONE
+    return Response(status_code=CODES["malformed_json"].status)  # which nobody gets
 
 
 def create_gateway(

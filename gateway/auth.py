@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.errors import SpeechError
 
 OPEN: Final = "open"
 """The one principal of a deployment without keys."""
+PRINCIPAL: Final = "psionic.principal"
+"""Where a request's scope has its caller's principal."""
+
+Refuse = Callable[[Request, Exception], Awaitable[Response]]
 
 
 class Principals:
@@ -39,3 +46,22 @@ class Principals:
 def is_public(path: str) -> bool:
     """Probes and scrapers come without a key."""
     return path == "/metrics" or path == "/health" or path.startswith("/health/")
+
+
+class Authentication:
+    """ASGI middleware that names the caller's principal, or answers ``unauthorized``."""
+
+    def __init__(self, app: ASGIApp, principals: Principals, refuse: Refuse) -> None:
+        self._app = app
+        self._principals = principals
+        self._refuse = refuse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not is_public(scope["path"]):
+            try:
+                scope[PRINCIPAL] = self._principals.identify(Headers(scope=scope))
+            except SpeechError as error:
+                refusal = await self._refuse(Request(scope), error)
+                await refusal(scope, receive, send)
+                return
+        await self._app(scope, receive, send)

@@ -13,6 +13,7 @@ from shared.errors import (
     BACKEND_UNAVAILABLE,
     CODES,
     GENERATION,
+    NO_CAPACITY,
     OVERLOADED,
     SERVER,
     TIMEOUT,
@@ -25,8 +26,6 @@ CLIENT_GONE: Final = "client_gone"
 OURS: Final = (OVERLOADED, SERVER, GENERATION, BACKEND_UNAVAILABLE, TIMEOUT)
 """Families of what is not the caller's fault. They are there from the start with a count of 0, so
 that the first of them is an increase."""
-NOT_NOW: Final = (OVERLOADED, BACKEND_UNAVAILABLE)
-"""Families of refusals for want of capacity."""
 
 
 class GatewayMetrics:
@@ -62,7 +61,7 @@ class GatewayMetrics:
             if spec.type in OURS:
                 for route in speech_routes:
                     self._requests.labels(route, spec.type, code)
-            if spec.type in NOT_NOW:
+            if spec.type in NO_CAPACITY:
                 self._rejected.labels(code)
 
     def answered(self, route: str, code: str, seconds: float, sent_bytes: int) -> None:

@@ -21,7 +21,7 @@ from gateway.ids import ID, IDEMPOTENCY_HEADER
 from gateway.openapi_ranges import fields, ranges
 from gateway.schema import CancellationRequest, SpeechRequest
 from gateway.streams import JsonlBase64, MultipartMixed, ServerSentEvents
-from shared.errors import AUTHENTICATION, CODES, NOT_NOW
+from shared.errors import AUTHENTICATION, CODES, NOT_NOW, PROBE_NO
 from shared.metrics import CONTENT_TYPE as METRICS_TYPE
 from shared.settings import GatewaySettings
 from shared.tracing import HEADER as TRACE_HEADER
@@ -181,7 +181,7 @@ def _probe(path: str, id_: str, summary: str) -> Operation:
     content = _json(answers.Probe)
     told: Mapping[int, tuple[str, Spec, Headers]] = {
         200: ("yes", content, {}),
-        503: ("no", content, {}),
+        PROBE_NO: ("no", content, {}),
     }
     return Operation("get", path, id_, summary, ANYWHERE, told, public=True)
 

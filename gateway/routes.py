@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.access import ROUTE, SPAN, entry_of
+from gateway.auth import PRINCIPAL
 from gateway.bodies import read_json
 from gateway.delivery import Delivery
 from gateway.documents import Documents
@@ -21,6 +22,7 @@ from gateway.door import Door
 from gateway.envelope import error_response, id_headers
 from gateway.facts import Facts
 from gateway.ids import RequestIds, check_id, is_id
+from gateway.metrics import CLIENT_GONE
 from gateway.presence import Presence
 from gateway.results import ResultReader
 from gateway.schema import (
@@ -35,9 +37,6 @@ from scheduler.cancellation import Cancellation
 from shared.clock import monotonic_ms
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact
-
-PRINCIPAL: Final = "psionic.principal"
-"""Where the authentication leaves the caller's principal in a scope."""
 
 SPEECH: Final = "/psionic/csm/speech"
 OPENAI_SPEECH: Final = "/v1/audio/speech"
@@ -74,7 +73,7 @@ class SpeechEndpoint:
             with self._at_once:
                 await self._answer(scope, receive, send)
         except ClientDisconnect:
-            entry_of(scope)["code"] = "client_gone"
+            entry_of(scope)["code"] = CLIENT_GONE
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         entry = entry_of(scope)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scheduler import events
 from scheduler.connections import refusing_when_away
 from shared.keys import Keys
-from shared.messages import End, Event, FrameRecord
+from shared.messages import End, FrameRecord
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -78,13 +78,6 @@ class Results:
             if len(entries) < READ_AT_ONCE:
                 return
             start = f"({entries[-1][0].decode()}"
-
-    async def events(self, job_id: str) -> list[Event]:
-        """All that happened to a job, in order; empty once its audio is no longer kept."""
-        with refusing_when_away():
-            entries: Any = await self._redis.xrange(self._keys.events(job_id))
-        parsed = (events.parse(fields) for _, fields in entries)
-        return [event for event in parsed if event is not None]
 
 
 def _end(job: dict[bytes, bytes]) -> End:

@@ -1,6 +1,6 @@
 """A small port for scrapers and probes, of processes that serve no callers.
 
-Answers ``GET`` of a few fixed paths in threads of its own, a few at a time; anything else is 404.
+Answers ``GET`` of a few fixed paths in threads of its own, a few at a time, and nothing else.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import structlog
 from prometheus_client.metrics_core import Metric
 
 from shared.environment import SettingsError
+from shared.errors import CODES, PROBE_NO
 from shared.metrics import CONTENT_TYPE, Registry
 from shared.settings import SidePortSettings
 from shared.variables import METRICS_PORT
@@ -26,6 +27,8 @@ AT_ONCE: Final = 8
 """Connections that are answered at a time; one more is closed."""
 STALL_S: Final = 5.0
 """How long a client may take to say what it wants."""
+
+NOWHERE: Final = CODES["route_not_found"].status
 
 log = structlog.get_logger()
 
@@ -56,7 +59,7 @@ def pages(
 
 
 def _verdict(holds: bool, yes: str, no: str) -> Page:
-    return Page(200, f"{yes}\n".encode()) if holds else Page(503, f"{no}\n".encode())
+    return Page(200, f"{yes}\n".encode()) if holds else Page(PROBE_NO, f"{no}\n".encode())
 
 
 @contextmanager
@@ -117,7 +120,7 @@ class _Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         page = self.server.served.get(self.path.partition("?")[0])
-        answer = page() if page else Page(404, b"there is nothing at this path\n")
+        answer = page() if page else Page(NOWHERE, b"there is nothing at this path\n")
         self.send_response_only(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))

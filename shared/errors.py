@@ -114,10 +114,13 @@ CODES: Final[dict[str, CodeSpec]] = {
     **_family(504, TIMEOUT, True, "queue_timeout", "generation_timeout"),
 }
 
-NOT_NOW: Final = frozenset(
-    spec.status for spec in CODES.values() if spec.type in (OVERLOADED, BACKEND_UNAVAILABLE)
-)
-"""Statuses of refusals for want of capacity: they say when to come back."""
+NO_CAPACITY: Final = (OVERLOADED, BACKEND_UNAVAILABLE)
+"""Types of refusals for want of capacity."""
+NOT_NOW: Final = frozenset(spec.status for spec in CODES.values() if spec.type in NO_CAPACITY)
+"""Their statuses: they say when to come back."""
+
+PROBE_NO: Final = 503
+"""The status of a probe's no: the process is dead, or would not serve."""
 
 
 class SpeechError(Exception):

@@ -8,8 +8,9 @@ from typing import Final
 from benchmarks.load.records import LoadReport, Phase
 from benchmarks.queue.records import Tail
 from benchmarks.records import Bound
+from shared.errors import NOT_NOW
 
-ALLOWED: Final = frozenset({200, 429, 503})
+ALLOWED: Final = frozenset({200, *NOT_NOW})
 GAP_STEPS: Final = 1.5
 GOODPUT: Final = 0.9
 HEALTH_S: Final = 0.1

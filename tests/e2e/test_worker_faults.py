@@ -148,8 +148,7 @@ class Caller:
         return end
 
     async def frames(self, job_id: str) -> list[FrameRecord]:
-        events = await self._results.events(job_id)
-        return [event for event in events if isinstance(event, FrameRecord)]
+        return [frame async for frame in self._results.frames(job_id)]
 
     async def answer(self, job_id: str) -> Terminal:
         """The terminal of a job that ended with a whole answer, its frames without a gap."""

@@ -179,6 +179,10 @@ class Deployment:
         value: Any = self.redis.hget(self.keys.job(job_id), name)
         return None if value is None else str(value.decode())
 
+    async def frames(self, job_id: str) -> list[FrameRecord]:
+        """What is kept of a job's frames, in order."""
+        return [record async for record in self.results.frames(job_id)]
+
     def kinds(self, job_id: str) -> list[str]:
         entries: Any = self.redis.xrange(self.keys.events(job_id))
         return [fields[b"k"].decode() for _, fields in entries]

@@ -15,7 +15,6 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from benchmarks.books import Books
 from scheduler.queue import Claim
 from shared.errors import SpeechError
-from shared.messages import FrameRecord
 from tests.conftest import as_redis_7
 from tests.scheduler.conftest import QUEUE, Deployment, FakeClock, queue_settings, terminal
 
@@ -162,9 +161,8 @@ class Queue(RuleBasedStateMachine):
             kinds = self.d.kinds(job_id)
             assert kinds.count("end") <= 1
             assert "end" not in kinds[:-1]
-            events = self._loop.run_until_complete(self.d.results.events(job_id))
-            frames = [event.index for event in events if isinstance(event, FrameRecord)]
-            assert frames == list(range(len(frames)))
+            frames = self._loop.run_until_complete(self.d.frames(job_id))
+            assert [frame.index for frame in frames] == list(range(len(frames)))
 
     @invariant()
     def refusals_are_of_the_expected_kinds(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler.queue import Claim, LanePost
-from shared.messages import FrameRecord
 from tests.scheduler.conftest import QUEUE, Deployment, frame, speech_job, terminal
 
 
@@ -84,8 +83,7 @@ async def test_frames_are_posted_in_order_and_once(deployment: Deployment) -> No
     assert deployment.post(work, claim, 0, 1, 1, 0) == ["ok"] * 4
     assert deployment.post(work, claim, 3) == ["lost"]
 
-    events = await deployment.results.events(claim.job_id)
-    frames = [event for event in events if isinstance(event, FrameRecord)]
+    frames = await deployment.frames(claim.job_id)
     assert [(item.index, item.codes, item.pcm) for item in frames] == [
         (index, frame(index).codes, frame(index).pcm) for index in (0, 1)
     ]

@@ -173,7 +173,7 @@ async def test_kept_audio_is_bounded_in_bytes(fake: Deployment) -> None:
         jobs.append(claim.job_id)
         fake.advance_ms(10)
 
-    kept = [bool(await fake.results.events(job_id)) for job_id in jobs]
+    kept = [bool(await fake.frames(job_id)) for job_id in jobs]
 
     assert kept == [False, False, True]
     assert (await fake.results.find("p", "r0")) is not None
