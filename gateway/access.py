@@ -13,6 +13,15 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.metrics import OK, GatewayMetrics
+from gateway.paths import (
+    CANCELLATIONS,
+    HEALTH,
+    LOAD,
+    METADATA,
+    METRICS,
+    OPENAI_SPEECH,
+    SPEECH,
+)
 from shared.clock import monotonic_ms
 from shared.errors import CODES, NOT_NOW
 from shared.tracing import HEADER, Span, Spans, TraceContext, Unrecorded
@@ -20,7 +29,7 @@ from shared.tracing import HEADER, Span, Spans, TraceContext, Unrecorded
 ENTRY: Final = "psionic.access"
 ROUTE: Final = "psionic.route"
 WINDOW_MS: Final = 60_000.0
-POLLED: Final = ("/psionic/csm/worker/metadata", "/psionic/csm/load", "/metrics")
+POLLED: Final = (METADATA, LOAD, METRICS)
 """Like probes, asked again and again by machines."""
 
 DEFECT: Final = "internal_error"
@@ -28,7 +37,7 @@ UNSAID: Final = "unsaid"
 """What counts where no code was told: a probe's 503, an answer that never left."""
 
 SPAN: Final = "psionic.span"
-TRACED: Final = ("/psionic/csm/speech", "/v1/audio/speech", "/psionic/csm/cancellations")
+TRACED: Final = (SPEECH, OPENAI_SPEECH, CANCELLATIONS)
 
 log = structlog.get_logger()
 
@@ -146,4 +155,4 @@ def _route(scope: Scope) -> str:
 
 
 def _is_polled(method: str, route: str) -> bool:
-    return method == "GET" and (route.startswith("/health") or route in POLLED)
+    return method == "GET" and (route.startswith(HEALTH) or route in POLLED)

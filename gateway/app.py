@@ -27,10 +27,9 @@ from gateway.hints import CarrierPush, Hints, Push
 from gateway.ids import readable_id
 from gateway.metrics import CLIENT_GONE, GatewayMetrics
 from gateway.openapi import document
+from gateway.paths import OPENAI_SPEECH, SPEECH
 from gateway.results import ResultReader
 from gateway.routes import (
-    OPENAI_SPEECH,
-    SPEECH,
     AtOnce,
     Endpoints,
     SpeechEndpoint,

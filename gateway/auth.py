@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.paths import HEALTH, METRICS
 from shared.errors import SpeechError
 
 OPEN: Final = "open"
@@ -45,7 +46,7 @@ class Principals:
 
 def is_public(path: str) -> bool:
     """Probes and scrapers come without a key."""
-    return path == "/metrics" or path == "/health" or path.startswith("/health/")
+    return path in (METRICS, HEALTH) or path.startswith(f"{HEALTH}/")
 
 
 class Authentication:

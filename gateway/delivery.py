@@ -25,8 +25,9 @@ from gateway.headers import (
 from gateway.outcome import Intake, Outcome
 from gateway.player import PIECE_BYTES, Line, Player
 from gateway.samples import Budget, Samples
-from gateway.speech import Speech, Take
+from gateway.speech import Speech
 from gateway.streams import framing_for
+from gateway.take import Take
 from gateway.validation import SpeechCall
 from shared.errors import SpeechError
 from shared.messages import FrameRecord

@@ -14,6 +14,7 @@ from gateway.access import Refusals
 from gateway.answers import Worker
 from gateway.envelope import EXECUTION_MODE
 from gateway.facts import Facts
+from gateway.paths import OPENAI_SPEECH, SPEECH
 from gateway.validation import MIN_DEFAULT_TIMEOUT_MS
 from scheduler.load import LoadSnapshot, QueueLoad
 from shared.errors import SpeechError
@@ -22,7 +23,7 @@ from shared.messages import NOTHING, READY
 from shared.settings import GatewaySettings
 
 CAPABILITY: Final = "speech_generation"
-ENDPOINTS: Final = ("/v1/audio/speech", "/psionic/csm/speech")
+ENDPOINTS: Final = (OPENAI_SPEECH, SPEECH)
 
 RPC_FACTS: Final[dict[str, Any]] = {
     "worker_id": "psionic.csm_speech.worker.v1",

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of one gateway: its routes, what they take and what they may answer.
+"""The OpenAPI 3.1 document of one gateway, made of its operations.
 
 Bodies are described by the models that validate them, answers by those of ``gateway.answers``,
 refusals by the table of ``shared.errors``. What this gateway does not serve is not in it.
@@ -6,77 +6,41 @@ refusals by the table of ``shared.errors``. What this gateway does not serve is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from gateway import answers
 from gateway.envelope import REQUEST_ID_HEADER
-from gateway.formats import CONTENT_TYPES, WAV
-from gateway.header_table import CALL, CHALLENGE, FAILURE, IDS, RESULT, RETRY_AFTER, STREAM
+from gateway.header_table import CALL, CHALLENGE, FAILURE, RETRY_AFTER
 from gateway.ids import ID, IDEMPOTENCY_HEADER
 from gateway.openapi_ranges import fields, ranges
+from gateway.operations import (
+    JSON,
+    OPENAI_REQUEST,
+    REF,
+    Headers,
+    Operation,
+    Spec,
+    operations,
+    reference,
+)
 from gateway.schema import CancellationRequest, SpeechRequest
-from gateway.streams import JsonlBase64, MultipartMixed, ServerSentEvents
-from shared.errors import AUTHENTICATION, CODES, NOT_NOW, PROBE_NO
-from shared.metrics import CONTENT_TYPE as METRICS_TYPE
+from shared.errors import AUTHENTICATION, CODES, NOT_NOW
 from shared.settings import GatewaySettings
 from shared.tracing import HEADER as TRACE_HEADER
 
 VERSION: Final = "3.1.1"
-REF: Final = "#/components/schemas/{model}"
 BEARER: Final = "bearer"
-EVENTS: Final = "x-psionic-events"
-JSON: Final = "application/json"
-OPENAI_REQUEST: Final = "OpenAISpeechRequest"
-
-Headers = Mapping[str, tuple[str, str]]
-Spec = dict[str, Any]
-
-ANYWHERE: Final = ("internal_error", "malformed_json")
-ELSEWHERE: Final = ("route_not_found", "result_not_found", "method_not_allowed")
-QUEUE: Final = ("queue_unavailable", "queue_memory_low")
-SPEECH: Final = tuple(code for code in CODES if code not in ELSEWHERE)
-CANCELLATION: Final = (
-    *ANYWHERE,
-    *QUEUE,
-    "unauthorized",
-    "body_too_large",
-    "unsupported_media_type",
-    "invalid_type",
-    "unknown_parameter",
-    "conflicting_parameter",
-    "empty_request_id",
-    "invalid_request_id",
-    "empty_cancellation_id",
-    "invalid_cancellation_id",
-)
-LOOKING: Final = (*ANYWHERE, "unauthorized")
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method of one path. ``answers``: description, content and headers by status."""
-
-    method: str
-    path: str
-    id: str
-    summary: str
-    codes: tuple[str, ...]
-    answers: Mapping[int, tuple[str, Spec, Headers]]
-    body: str | None = None
-    public: bool = False
 
 
 def document(settings: GatewaySettings, formats: Iterable[str]) -> Spec:
     """The document of a gateway with these settings that can make these formats."""
     served = tuple(formats)
-    operations = _operations(served)
     paths: dict[str, Spec] = {}
-    for operation in operations:
+    for operation in operations(served):
         paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
     return {
         "openapi": VERSION,
@@ -99,113 +63,6 @@ def document(settings: GatewaySettings, formats: Iterable[str]) -> Spec:
     }
 
 
-def _operations(formats: tuple[str, ...]) -> tuple[Operation, ...]:
-    spoken = {200: ("the audio, whole or streamed", _spoken(formats), {**CALL, **STREAM, **RESULT})}
-    return (
-        Operation(
-            "post",
-            "/psionic/csm/speech",
-            "speak",
-            "Speak a text",
-            SPEECH,
-            spoken,
-            SpeechRequest.__name__,
-        ),
-        Operation(
-            "post",
-            "/v1/audio/speech",
-            "createSpeech",
-            "Speak a text, as OpenAI's clients ask for it",
-            SPEECH,
-            spoken,
-            OPENAI_REQUEST,
-        ),
-        Operation(
-            "post",
-            "/psionic/csm/cancellations",
-            "cancel",
-            "Cancel a request or a voice turn",
-            CANCELLATION,
-            {202: ("what was hit", _json(answers.CancellationReport), {})},
-            CancellationRequest.__name__,
-        ),
-        Operation(
-            "get",
-            "/psionic/csm/speech/{request_id}",
-            "readResult",
-            "What became of a request",
-            (*LOOKING, *QUEUE, "result_not_found"),
-            {200: ("its state, and once ended its terminal", _json(answers.Result), IDS)},
-        ),
-        Operation(
-            "get",
-            "/psionic/csm/speech/{request_id}/audio",
-            "readAudio",
-            "Its WAV file, while it is kept",
-            (*LOOKING, *QUEUE, "result_not_found"),
-            {200: ("the file", {CONTENT_TYPES[WAV]: {}}, {**IDS, **RESULT})},
-        ),
-        _look("/psionic/csm/worker/metadata", "metadata", "Service and workers", answers.Metadata),
-        _look("/psionic/csm/load", "load", "How loaded it is", answers.Load, *QUEUE),
-        _look("/v1/models", "listModels", "The model that is served", answers.Models),
-        _look("/openapi.json", "describe", "This document", None),
-        _look("/health", "health", "The service in every state", answers.Health, public=True),
-        _probe("/health/live", "live", "Whether the process does its work"),
-        _probe("/health/ready", "ready", "Whether it would serve"),
-        Operation(
-            "get",
-            "/metrics",
-            "scrape",
-            "Metrics for Prometheus",
-            ANYWHERE,
-            {200: ("text form", {METRICS_TYPE: {"schema": {"type": "string"}}}, {})},
-            public=True,
-        ),
-    )
-
-
-def _look(
-    path: str,
-    id_: str,
-    summary: str,
-    answer: type[BaseModel] | None,
-    *codes: str,
-    public: bool = False,
-) -> Operation:
-    content = {JSON: {"schema": {"type": "object"}}} if answer is None else _json(answer)
-    named = (*(ANYWHERE if public else LOOKING), *codes)
-    return Operation("get", path, id_, summary, named, {200: ("", content, {})}, public=public)
-
-
-def _probe(path: str, id_: str, summary: str) -> Operation:
-    content = _json(answers.Probe)
-    told: Mapping[int, tuple[str, Spec, Headers]] = {
-        200: ("yes", content, {}),
-        PROBE_NO: ("no", content, {}),
-    }
-    return Operation("get", path, id_, summary, ANYWHERE, told, public=True)
-
-
-def _json(model: type[BaseModel]) -> Spec:
-    return {JSON: {"schema": {"$ref": REF.format(model=model.__name__)}}}
-
-
-def _spoken(formats: tuple[str, ...]) -> Spec:
-    """Content of the one answer with audio. Bytes have no schema. What a stream's events are is
-    told beside its content type, since OpenAPI 3.1 has no place for it.
-    """
-    streams = {
-        MultipartMixed.content_type.partition(";")[0]: answers.PARTS,
-        JsonlBase64.content_type: answers.LINES,
-        ServerSentEvents.content_type.partition(";")[0]: answers.SERVER_SENT,
-    }
-    content: Spec = {CONTENT_TYPES[name]: {} for name in formats}
-    for media_type, events in streams.items():
-        told = [{"$ref": REF.format(model=event.__name__)} for event in events]
-        content[media_type] = {"schema": {"type": "string"}, EVENTS: told}
-    return content
-
-
 def _operation(operation: Operation) -> Spec:
     spec: Spec = {
         "operationId": operation.id,
@@ -214,7 +71,7 @@ def _operation(operation: Operation) -> Spec:
         "responses": _responses(operation),
     }
     if operation.body is not None:
-        content = {JSON: {"schema": {"$ref": REF.format(model=operation.body)}}}
+        content = {JSON: {"schema": reference(operation.body)}}
         spec["requestBody"] = {"required": True, "content": content}
     if operation.public:
         spec["security"] = []
@@ -258,7 +115,7 @@ def _refusal(status: int, codes: list[str]) -> Spec:
     narrowed = {"code": {"enum": sorted(codes)}, "type": {"const": type_}}
     schema = {
         "allOf": [
-            {"$ref": REF.format(model=answers.ErrorEnvelope.__name__)},
+            reference(answers.ErrorEnvelope.__name__),
             {"properties": {"error": {"properties": narrowed}}},
         ]
     }

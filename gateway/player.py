@@ -12,8 +12,8 @@ from gateway.envelope import error_body
 from gateway.formats import AUDIO
 from gateway.outcome import Intake, Outcome
 from gateway.runtime import Served
-from gateway.speech import Take
 from gateway.streams import Chunk, Framing
+from gateway.take import Take
 from gateway.terminals import lasting_facts, terminal_keys
 from shared.errors import SpeechError
 from shared.messages import End, FrameRecord

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway import paths
 from gateway.access import ROUTE, SPAN, entry_of
 from gateway.auth import PRINCIPAL
 from gateway.bodies import read_json
@@ -37,10 +38,6 @@ from scheduler.cancellation import Cancellation
 from shared.clock import monotonic_ms
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact
-
-SPEECH: Final = "/psionic/csm/speech"
-OPENAI_SPEECH: Final = "/v1/audio/speech"
-CANCELLATIONS: Final = "/psionic/csm/cancellations"
 
 MOST_PATIENCE_MS: Final = 60_000
 """More than any tier allows, and far more than anybody waits at the door."""
@@ -233,19 +230,19 @@ def speech_routes(
     described: Get,
 ) -> Sequence[BaseRoute]:
     return (
-        _route(SPEECH, native, "POST"),
-        _route(OPENAI_SPEECH, openai, "POST"),
-        _route(CANCELLATIONS, endpoints.cancel, "POST"),
-        _route(SPEECH + "/{request_id}", endpoints.result),
-        _route(SPEECH + "/{request_id}/audio", endpoints.audio),
-        _route("/psionic/csm/worker/metadata", endpoints.metadata),
-        _route("/psionic/csm/load", endpoints.load),
-        _route("/v1/models", endpoints.models),
-        _route("/health", endpoints.health),
-        _route("/health/live", live),
-        _route("/health/ready", ready),
-        _route("/metrics", metrics),
-        _route("/openapi.json", described),
+        _route(paths.SPEECH, native, "POST"),
+        _route(paths.OPENAI_SPEECH, openai, "POST"),
+        _route(paths.CANCELLATIONS, endpoints.cancel, "POST"),
+        _route(paths.RESULT, endpoints.result),
+        _route(paths.RESULT_AUDIO, endpoints.audio),
+        _route(paths.METADATA, endpoints.metadata),
+        _route(paths.LOAD, endpoints.load),
+        _route(paths.MODELS, endpoints.models),
+        _route(paths.HEALTH, endpoints.health),
+        _route(paths.LIVE, live),
+        _route(paths.READY, ready),
+        _route(paths.METRICS, metrics),
+        _route(paths.DESCRIPTION, described),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final, Self
 
-from gateway.speech import Take
+from gateway.take import Take
 from shared.messages import FrameRecord
 
 HELD_BYTES: Final = 64 << 20

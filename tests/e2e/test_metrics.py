@@ -11,7 +11,7 @@ import pytest
 
 from cli.bench_stack import PacedPlan, paced_stack
 from cli.stack import Stack
-from gateway.routes import SPEECH
+from gateway.paths import SPEECH
 from tests.conftest import free_port
 from tests.e2e.stacks import demo_cache
 from tests.exposition import promtool, samples

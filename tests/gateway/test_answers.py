@@ -10,7 +10,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from gateway.formats import CONTENT_TYPES
-from gateway.openapi import EVENTS, document
+from gateway.openapi import document
+from gateway.operations import EVENTS
 from tests.gateway.world import SPEECH, Answer, World, gateway_settings
 
 DOCUMENT = document(gateway_settings(), tuple(CONTENT_TYPES))

@@ -1,0 +1,19 @@
+"""The paths that a gateway answers at."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SPEECH: Final = "/psionic/csm/speech"
+OPENAI_SPEECH: Final = "/v1/audio/speech"
+CANCELLATIONS: Final = "/psionic/csm/cancellations"
+RESULT: Final = f"{SPEECH}/{{request_id}}"
+RESULT_AUDIO: Final = f"{RESULT}/audio"
+METADATA: Final = "/psionic/csm/worker/metadata"
+LOAD: Final = "/psionic/csm/load"
+MODELS: Final = "/v1/models"
+HEALTH: Final = "/health"
+LIVE: Final = f"{HEALTH}/live"
+READY: Final = f"{HEALTH}/ready"
+METRICS: Final = "/metrics"
+DESCRIPTION: Final = "/openapi.json"
