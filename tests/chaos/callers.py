@@ -99,8 +99,9 @@ class Callers:
         on_audio: Callable[[Heard], None] = lambda _: None,
         **more: Any,
     ) -> Heard:
-        """Ask and hear the answer out. ``heard`` fills up on the way."""
-        request_id = more.pop("request_id", None) or uuid4().hex
+        """Ask and hear the answer out. ``heard`` fills up on the way; it names the request, too."""
+        named = heard.request_id if heard else uuid4().hex
+        request_id = more.pop("request_id", None) or named
         heard = heard or Heard(request_id)
         heard.began = time.monotonic()
         body = asked(frames, request_id=request_id, **more)

@@ -15,11 +15,11 @@ import pytest
 import redis
 
 from benchmarks.books import Books
-from cli.redis_server import find_binary
+from cli.redis_server import find_binary, free_port
 from tests.chaos.callers import Callers
 from tests.chaos.process import Process
 from tests.chaos.wire import Wire
-from tests.conftest import RedisServer, free_port, until
+from tests.conftest import RedisServer, until
 
 NAMESPACE: Final = "csm"
 START_S: Final = 40.0
@@ -45,7 +45,7 @@ class Site:
 
     def __init__(self, folder: Path, artifact: Path, settings: Mapping[str, str]) -> None:
         (folder / "redis").mkdir()
-        self.server = RedisServer(str(find_binary()), folder / "redis")
+        self.server = RedisServer(find_binary(), folder / "redis")
         self.callers = Callers()
         self.processes: list[Process] = []
         self.urls: list[str] = []

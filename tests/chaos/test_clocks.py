@@ -44,9 +44,7 @@ async def test_wall_clocks_an_hour_off(open_site: OpenSite, sign: int) -> None:
 
         heard = [Heard(f"r{number}") for number in range(8)]
         answers = [
-            site.callers.speaking(
-                site.urls[number % 2], 80, stream=JSONL, heard=each, request_id=each.request_id
-            )
+            site.callers.speaking(site.urls[number % 2], 80, stream=JSONL, heard=each)
             for number, each in enumerate(heard)
         ]
         await until(lambda: all(each.frames > 5 for each in heard))

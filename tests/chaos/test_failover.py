@@ -36,10 +36,7 @@ async def test_a_worker_killed_in_mid_stream(open_site: OpenSite, stream: str) -
         await two_workers(site)
         heard = [Heard(f"r{number}") for number in range(6)]
         speaking = [
-            site.callers.speaking(
-                site.url, FRAMES, stream=stream, heard=each, request_id=each.request_id
-            )
-            for each in heard
+            site.callers.speaking(site.url, FRAMES, stream=stream, heard=each) for each in heard
         ]
         await until(lambda: all(each.frames > 5 for each in heard))
         site.speaker_of("r0").kill()
@@ -60,10 +57,7 @@ async def test_a_worker_that_stalls_past_its_lease(open_site: OpenSite) -> None:
         await two_workers(site)
         heard = [Heard(f"r{number}") for number in range(6)]
         speaking = [
-            site.callers.speaking(
-                site.url, FRAMES, stream=JSONL, heard=each, request_id=each.request_id
-            )
-            for each in heard
+            site.callers.speaking(site.url, FRAMES, stream=JSONL, heard=each) for each in heard
         ]
         await until(lambda: all(each.frames > 5 for each in heard))
         stalled = site.speaker_of("r0")

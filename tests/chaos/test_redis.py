@@ -28,12 +28,7 @@ async def busy(site: Site) -> tuple[list[Heard], list[asyncio.Task[Heard]]]:
         site.worker()
     await site.ready()
     heard = [Heard(f"r{number}") for number in range(CALLERS)]
-    answers = [
-        site.callers.speaking(
-            site.url, FRAMES, stream=JSONL, heard=each, request_id=each.request_id
-        )
-        for each in heard
-    ]
+    answers = [site.callers.speaking(site.url, FRAMES, stream=JSONL, heard=each) for each in heard]
     await until(lambda: sum(each.frames > 5 for each in heard) == 8)
     await site.waiting(8)
     return heard, answers

@@ -31,10 +31,7 @@ async def test_a_worker_that_redis_cannot_hear(open_site: OpenSite, how: str) ->
         await site.ready()
         heard = [Heard(f"r{number}") for number in range(8)]
         answers = [
-            site.callers.speaking(
-                site.url, LONG, stream=JSONL, heard=each, request_id=each.request_id
-            )
-            for each in heard
+            site.callers.speaking(site.url, LONG, stream=JSONL, heard=each) for each in heard
         ]
         await until(lambda: all(each.frames > 5 for each in heard))
         if how == "cut":

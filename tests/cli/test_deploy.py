@@ -16,12 +16,13 @@ import yaml
 
 from cli.alive import run as check_alive
 from cli.exits import CommandFailed
+from cli.redis_server import free_port
 from gateway.__main__ import LAST_WORDS_S
 from gpu_worker.worker import CLOSE_S
 from scheduler.carrier import Carrier
 from scheduler.queue import WorkQueue
 from shared.settings import QueueSettings
-from tests.conftest import RedisServer, free_port
+from tests.conftest import RedisServer
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCKERFILES = ("Dockerfile.gateway", "Dockerfile.worker")

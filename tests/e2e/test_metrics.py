@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from cli.bench_stack import PacedPlan, paced_stack
+from cli.redis_server import free_port
 from cli.stack import Stack
 from gateway.paths import SPEECH
-from tests.conftest import free_port
 from tests.e2e.stacks import demo_cache
 from tests.exposition import promtool, samples
 

@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -20,15 +21,9 @@ from scheduler.queue import Claim
 from scheduler.reaper import Reaper
 from shared.governance.artifacts import Artifact
 from shared.keys import Keys
-from tests.conftest import RedisServer
+from tests.conftest import RedisServer, redis_in
+from tests.gateway.artifacts import write_artifact
 from tests.gateway.world import SPEECH, Worker, gateway_settings
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Process:
@@ -133,3 +128,13 @@ class Process:
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._redis.close()
+
+
+@contextmanager
+def process_in(folder: Path, **variables: str) -> Iterator[Process]:
+    """A gateway with these variables over a Redis of its own, whose files are in ``folder``."""
+    (folder / "redis").mkdir()
+    with redis_in(folder / "redis") as server:
+        process = Process(server, write_artifact(folder / "artifact"), **variables)
+        yield process
+        process.close()

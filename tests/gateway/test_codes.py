@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
+from cli.redis_server import free_port
 from scheduler.connections import connect_async
 from shared.errors import CODES, PENDING_PHASES
 from shared.settings import GatewaySettings
-from tests.conftest import free_port
 from tests.gateway import test_refusals
 from tests.gateway.world import Answer, World, gateway_settings
 

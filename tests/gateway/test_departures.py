@@ -11,9 +11,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.conftest import redis_in
-from tests.gateway.artifacts import write_artifact
-from tests.gateway.processes import Process, until
+from tests.conftest import wait_until
+from tests.gateway.processes import Process, process_in
 from tests.gateway.world import SPEECH
 
 pytestmark = pytest.mark.redis
@@ -22,11 +21,9 @@ pytestmark = pytest.mark.redis
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """One for all of them: whatever a client did, the next is served."""
-    with redis_in(tmp_path_factory.mktemp("departures")) as server:
-        artifact = write_artifact(tmp_path_factory.mktemp("artifact"))
-        process = Process(server, artifact, PSIONIC_CSM_RESULT_TTL_MS="1000")
+    folder = tmp_path_factory.mktemp("departures")
+    with process_in(folder, PSIONIC_CSM_RESULT_TTL_MS="1000") as process:
         yield process
-        process.close()
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +86,7 @@ def test_who_leaves_before_the_request_is_whole_was_never_there(
     client.sendall(request(None)[:sent])
     LEAVE[way](client)
 
-    until(lambda: is_clean(process))
+    wait_until(lambda: is_clean(process))
     assert process.admitted() == before
     assert process.http.get("/health").status_code == 200
 
@@ -105,7 +102,7 @@ def test_who_leaves_the_queue_is_not_spoken_to(
         process.claim_hint()
         LEAVE[way](client)
 
-        until(lambda: is_clean(process))
+        wait_until(lambda: is_clean(process))
 
 
 @pytest.mark.parametrize("way", LEAVE)
@@ -123,9 +120,9 @@ def test_who_leaves_in_the_middle_frees_the_lane(
             client.recv(1000)
         LEAVE[way](client)
 
-        until(lambda: process.worker.verdict(claim) == "cancelled")
+        wait_until(lambda: process.worker.verdict(claim) == "cancelled")
         process.worker.end(claim, frames, "cancelled")
-        until(lambda: is_clean(process))
+        wait_until(lambda: is_clean(process))
 
 
 def test_who_leaves_with_the_answer_on_its_way_leaves_nothing(process: Process) -> None:
@@ -138,5 +135,5 @@ def test_who_leaves_with_the_answer_on_its_way_leaves_nothing(process: Process) 
     process.worker.end(claim, 2)
     reset(client)
 
-    until(lambda: is_clean(process))
+    wait_until(lambda: is_clean(process))
     assert process.http.get(f"{SPEECH}/r1").json()["state"] == "ended"

@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from shared.wav import wav_file
-from tests.gateway.processes import Process, until
+from tests.conftest import wait_until
+from tests.gateway.processes import Process
 from tests.gateway.world import pcm
 
 pytestmark = pytest.mark.redis
@@ -69,7 +70,7 @@ def test_who_waits_while_redis_restarts_is_served(
     process.server.stop(kill=True)
     time.sleep(3)
     process.server.start()
-    until(process.redis_answers)
+    wait_until(process.redis_answers)
     process.worker.queue.renew([(claim.job_id, claim.execution) for claim in claims])
     for claim in claims:
         process.worker.post(claim, *range(int(claim is claims[0]), 2))
@@ -80,7 +81,7 @@ def test_who_waits_while_redis_restarts_is_served(
     assert {(answer.status_code, answer.content) for answer in answers} == {
         (200, wav_file(pcm(0) + pcm(1)))
     }
-    until(lambda: any(line["event"] == "event_reader_recovered" for line in process.lines))
+    wait_until(lambda: any(line["event"] == "event_reader_recovered" for line in process.lines))
 
 
 def test_a_gateway_that_stood_still_hands_over_what_is_there(

@@ -18,9 +18,9 @@ import pytest
 
 from scheduler.queue import Claim
 from shared.wav import wav_file
-from tests.conftest import RedisServer
+from tests.conftest import RedisServer, wait_until
 from tests.gateway.artifacts import write_artifact
-from tests.gateway.processes import Process, until
+from tests.gateway.processes import Process
 from tests.gateway.world import SPEECH, pcm
 
 pytestmark = pytest.mark.redis
@@ -41,7 +41,7 @@ def test_a_job_travels_by_rq(process: Process, threads: ThreadPoolExecutor) -> N
     assert (response.status_code, response.content) == (200, wav_file(pcm(0) + pcm(1)))
     assert "server" not in response.headers
     assert picked_up_s < 2
-    until(lambda: any(line["event"] == "request" for line in process.lines))
+    wait_until(lambda: any(line["event"] == "request" for line in process.lines))
     (line,) = [line for line in process.lines if line["event"] == "request"]
     assert (line["request_id"], line["status"], line["route"]) == ("r1", 200, SPEECH)
     assert (line["bytes"], line["frames"]) == (len(response.content), 2)
@@ -87,7 +87,7 @@ def test_a_closed_socket_stops_the_work(process: Process) -> None:
     feeding.join()
     reply.close()
 
-    until(lambda: process.worker.verdict(claims[0]) == "cancelled")
+    wait_until(lambda: process.worker.verdict(claims[0]) == "cancelled")
 
 
 def test_a_growing_body_is_refused_while_it_comes(process: Process) -> None:
@@ -109,7 +109,7 @@ def test_a_drain_serves_those_inside(process: Process, threads: ThreadPoolExecut
     inside = threads.submit(process.post, HELLO)
     claim = process.claim()
     process.signal(signal.SIGTERM)
-    until(lambda: process.http.get("/health/ready").status_code == 503)
+    wait_until(lambda: process.http.get("/health/ready").status_code == 503)
 
     turned_away = process.post({"input": "Hello."})
     reasons = process.http.get("/health/ready").json()["reasons"]
@@ -161,7 +161,7 @@ def test_a_second_signal_ends_the_grace(process: Process, threads: ThreadPoolExe
     stream = threads.submit(process.post, {**HELLO, **lines, "request_id": "r2"})
     process.worker.post(process.claim(), 0)
     process.signal(signal.SIGTERM)
-    until(lambda: process.http.get("/health/ready").status_code == 503)
+    wait_until(lambda: process.http.get("/health/ready").status_code == 503)
     process.signal(signal.SIGTERM)
 
     told = one_shot.result(5)
@@ -183,7 +183,7 @@ def test_a_killed_gateway_costs_the_others_callers_nothing(
     attached = threads.submit(living.post, HELLO)
     alone = threads.submit(dying.post, {"input": "Hello.", "request_id": "r2"})
     lonely = dying.claim()
-    until(lambda: len(living.listeners(claim)) == 2)
+    wait_until(lambda: len(living.listeners(claim)) == 2)
 
     dying.signal(signal.SIGKILL)
 
@@ -196,7 +196,7 @@ def test_a_killed_gateway_costs_the_others_callers_nothing(
         living.worker.queue.renew([(each.job_id, each.execution) for each in (claim, lonely)])
         return living.worker.verdict(lonely) == "cancelled"
 
-    until(freed)
+    wait_until(freed)
     assert living.worker.post(claim, 0) == ["ok"]
     living.worker.end(claim, 1)
     assert attached.result(10).content == wav_file(pcm(0))
@@ -232,7 +232,7 @@ def test_redis_may_come_and_go(process: Process, threads: ThreadPoolExecutor) ->
     assert refused_in_time() == "queue_unavailable"
     process.server.start()
     process.worker.beat()
-    until(lambda: process.http.get("/health/ready").status_code == 200)
+    wait_until(lambda: process.http.get("/health/ready").status_code == 200)
     answer = threads.submit(process.post, {"input": "Hello."})
     claim = process.claim()
     process.worker.post(claim, 0)

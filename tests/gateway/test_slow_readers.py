@@ -11,9 +11,8 @@ import pytest
 
 from gateway.samples import HELD_BYTES
 from shared.wav import FRAME_BYTES
-from tests.conftest import redis_in
-from tests.gateway.artifacts import write_artifact
-from tests.gateway.processes import Process, until
+from tests.conftest import wait_until
+from tests.gateway.processes import Process, process_in
 from tests.gateway.world import SPEECH, pcm
 
 pytestmark = pytest.mark.redis
@@ -25,11 +24,9 @@ MAX_STREAM_BYTES = 400 << 10
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with redis_in(tmp_path_factory.mktemp("slow")) as server:
-        artifact = write_artifact(tmp_path_factory.mktemp("artifact"))
-        process = Process(server, artifact, PSIONIC_CSM_SEND_STALL_MS="1500")
+    folder = tmp_path_factory.mktemp("slow")
+    with process_in(folder, PSIONIC_CSM_SEND_STALL_MS="1500") as process:
         yield process
-        process.close()
 
 
 def post(process: Process, request_id: str, **more: object) -> socket.socket:
@@ -96,7 +93,7 @@ def test_readers_that_take_nothing_are_let_go(
     before, stalled = resident_bytes(process), stalls(process)
     clients = [post(process, request_id, **transport) for _ in range(readers)]
 
-    until(lambda: stalls(process) - stalled == readers, 60)
+    wait_until(lambda: stalls(process) - stalled == readers, 60)
 
     grown = resident_bytes(process) - before
     assert grown < most_bytes < readers * FRAMES * FRAME_BYTES

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import redis
 
+from cli.redis_server import free_port
 from scheduler.connections import connect
 from scheduler.load import LoadSnapshot, QueueLoad
 from scheduler.metrics import QueueMetrics, families
 from shared.metrics import Registry
-from tests.conftest import free_port
 from tests.exposition import promtool, samples
 from tests.scheduler.conftest import QUEUE, Deployment, terminal
 

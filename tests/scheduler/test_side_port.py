@@ -14,11 +14,12 @@ from http.client import HTTPConnection
 
 import pytest
 
+from cli.redis_server import free_port
 from scheduler.side_port import AT_ONCE, pages, side_port
 from shared.environment import SettingsError
 from shared.metrics import CONTENT_TYPE, Registry
 from shared.settings import SidePortSettings
-from tests.conftest import RedisServer, free_port, until
+from tests.conftest import RedisServer, until
 from tests.exposition import samples
 
 HOST = "127.0.0.1"
