@@ -11,25 +11,16 @@ import hashlib
 import os
 import re
 import signal
-import threading
 import time
 from dataclasses import dataclass, replace
-from queue import Empty, SimpleQueue
 from typing import Final
 
+from gpu_worker.engine_thread import Command, EngineThread
+from gpu_worker.facts import RuntimeFacts
 from gpu_worker.lanes import Ended, Event, Frame, Generation, Released
-from gpu_worker.runtime import EngineFault, RuntimeFacts
 from gpu_worker.telemetry import Usage, cpu_usage
-from shared.messages import (
-    CODES_BYTES,
-    ERROR,
-    LENGTH,
-    LOADING,
-    NOT_ACCELERATED,
-    NOTHING,
-    READY,
-    STOP,
-)
+from shared.clock import unix_ms
+from shared.messages import CODES_BYTES, ERROR, LENGTH, LOADING, READY, STOP
 from shared.wav import FRAME_BYTES, FRAME_SAMPLES
 
 ENGINE: Final = "paced_no_compute"
@@ -79,21 +70,18 @@ class Row:
         return self.mark if self.mark and self.index >= self.mark_index else None
 
 
-class PacedRuntime:
+class PacedRuntime(EngineThread):
     """``lanes`` rows, all stepped together every ``step_ms``; 0: as fast as this process can.
 
     Holds no model. Every method may be called from any thread.
     """
 
     def __init__(self, lanes: int, step_ms: float, requested_backend: str = "cpu") -> None:
+        super().__init__()
         self.step_s = step_ms / 1000
-        self._facts = _facts(LOADING, 0, requested_backend)
+        self._facts = RuntimeFacts.not_ready(requested_backend, LOADING)
         self._lanes = lanes
         self._rows: dict[str, Row] = {}
-        self._commands: SimpleQueue[Generation | str | None] = SimpleQueue()
-        self._events: SimpleQueue[list[Event] | None] = SimpleQueue()
-        self._fault: Exception | None = None
-        self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
 
     @property
     def facts(self) -> RuntimeFacts:
@@ -103,63 +91,29 @@ class PacedRuntime:
         return cpu_usage()
 
     def start(self) -> None:
-        ready = _facts(READY, self._lanes, self._facts.requested_backend)
         pace_ms = self.step_s * 1000 if self.step_s < HELD_S else None
-        self._facts = replace(ready, warm_step_ms=pace_ms)
-        self._thread.start()
-
-    def submit(self, generation: Generation) -> None:
-        self._commands.put(generation)
-
-    def stop(self, key: str) -> None:
-        self._commands.put(key)
-
-    def poll(self, timeout_s: float) -> list[Event]:
-        """What happened since the last call. Raises EngineFault once a step has raised."""
-        try:
-            events = self._events.get(timeout=max(timeout_s, 0.0))
-        except Empty:
-            return []
-        if events is None:
-            self._events.put(None)
-            raise EngineFault(type(self._fault).__name__) from self._fault
-        return events
-
-    def close(self, timeout_s: float) -> None:
-        self._commands.put(None)
-        if self._thread.ident is not None:
-            self._thread.join(timeout_s)
+        self._facts = _ready(self._facts.requested_backend, self._lanes, pace_ms)
+        super().start()
 
     def _main(self) -> None:
-        """The engine's thread: lanes join and leave, one frame for all, wait for the next step."""
+        """Lanes join and leave, one frame for all, wait for the next step."""
         due_at = 0.0
-        while self._take_commands():
+        while (commands := self._take_commands(wait=not self._rows)) is not None:
+            for command in commands:
+                self._obey(command)
             due_at = max(due_at + self.step_s, time.monotonic())
             if self._rows:
-                try:
-                    self._events.put(self._step())
-                except StepFailed as error:
-                    self._fault = error
-                    self._events.put(None)
-                    return
+                self._emit(self._step())
             time.sleep(max(0.0, due_at + self.step_s - time.monotonic()))
 
-    def _take_commands(self) -> bool:
-        """Whether to go on. Waits while no lane is busy."""
-        wait = not self._rows
-        while wait or not self._commands.empty():
-            command = self._commands.get()
-            wait = False
-            if command is None:
-                return False
-            if isinstance(command, str):
-                self._rows.pop(command, None)
-                self._events.put([Released(command)])
-            elif (fault := _misfit(command)) is not None:
-                self._events.put([_ended(command.key, ERROR, 0, code=fault)])
-            else:
-                self._rows[command.key] = Row.of(command)
-        return True
+    def _obey(self, command: Command) -> None:
+        if isinstance(command, str):
+            self._rows.pop(command, None)
+            self._emit([Released(command)])
+        elif (fault := _misfit(command)) is not None:
+            self._emit([_ended(command.key, ERROR, 0, code=fault)])
+        else:
+            self._rows[command.key] = Row.of(command)
 
     def _step(self) -> list[Event]:
         """One frame of every lane, or an end in its place. Raises StepFailed."""
@@ -213,25 +167,16 @@ def _misfit(generation: Generation) -> str | None:
     return None if tuple(expected) == generation.replay else "csm_synthesis_failed"
 
 
-def _facts(state: str, lanes: int, requested: str) -> RuntimeFacts:
-    is_ready = state == READY
-    return RuntimeFacts(
-        state=state,
-        refusal=None,
-        requested_backend=requested,
-        backend="cpu" if is_ready else NOTHING,
-        execution_engine=ENGINE if is_ready else NOTHING,
-        residency="no_model" if is_ready else state,
-        accelerated_backend=NOT_ACCELERATED,
-        gpu_model=NOTHING,
-        cpu_fallback_reason=None,
-        loaded_at_unix_ms=time.time_ns() // 1_000_000 if is_ready else None,
-        load_latency_ms=0 if is_ready else None,
-        tokenizer_loaded=False,
-        csm_config_loaded=False,
-        csm_model_loaded=False,
-        mimi_loaded=False,
+def _ready(requested: str, lanes: int, pace_ms: float | None) -> RuntimeFacts:
+    return replace(
+        RuntimeFacts.not_ready(requested, READY),
+        backend="cpu",
+        execution_engine=ENGINE,
+        residency="no_model",
+        loaded_at_unix_ms=unix_ms(),
+        load_latency_ms=0,
         lanes=lanes,
         determinism_class=ENGINE,
-        memory_required_bytes=0 if is_ready else None,
+        memory_required_bytes=0,
+        warm_step_ms=pace_ms,
     )

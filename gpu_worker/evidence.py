@@ -10,7 +10,7 @@ from shared.digests import CodebookDigest, Pcm16Digest, wav_pcm16_digest
 from shared.messages import FrameRecord, Terminal
 
 if TYPE_CHECKING:
-    from gpu_worker.runtime import RuntimeFacts
+    from gpu_worker.facts import RuntimeFacts
 
 
 @dataclass(frozen=True, slots=True)

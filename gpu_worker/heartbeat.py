@@ -12,7 +12,7 @@ from uuid import uuid4
 from shared.clock import unix_ms
 
 if TYPE_CHECKING:
-    from gpu_worker.runtime import RuntimeFacts
+    from gpu_worker.facts import RuntimeFacts
     from gpu_worker.telemetry import Usage
     from shared.settings import WorkerSettings
 

@@ -14,7 +14,7 @@ from shared.messages import CANCELLED, ERROR, TIMEOUT, FrameRecord
 from shared.tracing import TraceContext
 
 if TYPE_CHECKING:
-    from gpu_worker.runtime import RuntimeFacts
+    from gpu_worker.facts import RuntimeFacts
     from scheduler.queue import Claim
     from shared.tracing import Spans
 

@@ -8,7 +8,7 @@ from shared.messages import DRAINING, LOADING, READY, UNAVAILABLE
 from shared.metrics import FRAME_BUCKETS_S, WAIT_BUCKETS_S, Registry
 
 if TYPE_CHECKING:
-    from gpu_worker.runtime import RuntimeFacts
+    from gpu_worker.facts import RuntimeFacts
     from gpu_worker.telemetry import Usage
 
 LANE_BUCKETS: Final = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512)

@@ -2,8 +2,7 @@
 
 The worker's own thread imports no torch; this module does so inside the engine's thread. That
 thread is the only one that touches the model. It ends with a refusal (``unavailable``, the process
-stays and explains) or with a fault: an exception inside a step is not survived, ``poll`` raises
-:class:`EngineFault` and the worker hands its jobs back and ends.
+stays and explains) or with a fault (``gpu_worker.engine_thread``).
 """
 
 from __future__ import annotations
@@ -11,18 +10,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 import structlog
 
-from gpu_worker.backend import CPU, UNSUPPORTED_ENGINE, Backend, parse_backend
-from gpu_worker.lanes import Event, Frame, Generation
+from gpu_worker.backend import CPU, UNSUPPORTED_ENGINE, parse_backend
+from gpu_worker.engine_thread import EngineThread
+from gpu_worker.facts import Refusal, RuntimeFacts
+from gpu_worker.lanes import Event, Frame
 from gpu_worker.telemetry import Probe, Usage, cpu_usage
-from shared.errors import PENDING_PHASES, SpeechError
-from shared.messages import LOADING, NOT_ACCELERATED, NOTHING, READY, UNAVAILABLE
+from shared.clock import unix_ms
+from shared.errors import SpeechError
+from shared.messages import LOADING, READY, UNAVAILABLE
 from shared.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -32,68 +33,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 
-class EngineFault(Exception):
-    """The engine's thread died inside a step. Its lanes are lost; the process has to end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a worker can't serve, and what an operator has to do about it."""
-
-    code: str
-    reason: str
-    pending_phases: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimeFacts:
-    """How the runtime stands. Before ``ready`` the served side says ``none``."""
-
-    state: str
-    refusal: Refusal | None
-    requested_backend: str
-    backend: str
-    execution_engine: str
-    residency: str
-    accelerated_backend: str
-    gpu_model: str
-    cpu_fallback_reason: str | None
-    loaded_at_unix_ms: int | None
-    load_latency_ms: int | None
-    tokenizer_loaded: bool
-    csm_config_loaded: bool
-    csm_model_loaded: bool
-    mimi_loaded: bool
-    lanes: int
-    determinism_class: str
-    memory_required_bytes: int | None
-    warm_step_ms: float | None = None
-
-
-def _not_ready(requested: str, state: str) -> RuntimeFacts:
-    return RuntimeFacts(
-        state=state,
-        refusal=None,
-        requested_backend=requested,
-        backend=NOTHING,
-        execution_engine=NOTHING,
-        residency=state,
-        accelerated_backend=NOT_ACCELERATED,
-        gpu_model=NOTHING,
-        cpu_fallback_reason=None,
-        loaded_at_unix_ms=None,
-        load_latency_ms=None,
-        tokenizer_loaded=False,
-        csm_config_loaded=False,
-        csm_model_loaded=False,
-        mimi_loaded=False,
-        lanes=0,
-        determinism_class=NOTHING,
-        memory_required_bytes=None,
-    )
-
-
-class Runtime:
+class Runtime(EngineThread):
     """One artifact, loaded once. Every method may be called from any thread."""
 
     def __init__(
@@ -105,14 +45,11 @@ class Runtime:
         """``stepped`` is told, on the engine's thread, how many seconds each step took that made a
         frame.
         """
+        super().__init__()
         self._settings, self._artifact_dir, self._stepped = settings, artifact_dir, stepped
-        self._facts = _not_ready(settings.backend.strip() or CPU.label, LOADING)
+        self._facts = RuntimeFacts.not_ready(settings.backend.strip() or CPU.label, LOADING)
         self._usage: Probe = cpu_usage
         self._settled = threading.Event()
-        self._commands: SimpleQueue[Generation | str | None] = SimpleQueue()
-        self._events: SimpleQueue[list[Event] | None] = SimpleQueue()
-        self._fault: BaseException | None = None
-        self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
 
     @property
     def facts(self) -> RuntimeFacts:
@@ -122,61 +59,21 @@ class Runtime:
         """Memory and utilization of the device right now."""
         return self._usage()
 
-    def start(self) -> None:
-        """Begin to load; returns at once."""
-        self._thread.start()
-
     def wait_loaded(self, timeout_s: float | None = None) -> bool:
         """Whether loading has come to an end, ready or not, within ``timeout_s``."""
         return self._settled.wait(timeout_s)
 
-    def submit(self, generation: Generation) -> None:
-        """Start it at the next frame boundary. Only when ready, never more than there are lanes."""
-        self._commands.put(generation)
-
-    def stop(self, key: str) -> None:
-        """End a row at the next frame boundary; answered by ``Released``, also if unknown."""
-        self._commands.put(key)
-
-    def poll(self, timeout_s: float) -> list[Event]:
-        """What happened since the last call, oldest first; waits for something to happen.
-
-        Empty after ``timeout_s``. Raises EngineFault once the engine has died and what it emitted
-        before has been handed over.
-        """
-        events = self._next(timeout_s)
-        if events is None:
-            self._events.put(None)
-            raise EngineFault(type(self._fault).__name__) from self._fault
-        return events
-
-    def close(self, timeout_s: float) -> None:
-        """End the engine's thread, leaving what it does; waits for it at most ``timeout_s``."""
-        self._commands.put(None)
-        if self._thread.ident is not None:
-            self._thread.join(timeout_s)
-
-    def _next(self, timeout_s: float) -> list[Event] | None:
-        try:
-            return self._events.get(timeout=max(timeout_s, 0.0))
-        except Empty:
-            return []
-
     def _main(self) -> None:
-        """The engine's thread."""
         try:
             loaded = self._load()
             if loaded is not None:
                 with loaded.mode():
                     self._serve(loaded.engine)
-        except BaseException as error:  # noqa: BLE001 - every cause is fatal and is handed over
+        except BaseException as error:
             _log.error("engine_fault", error=type(error).__name__, exc_info=error)
-            self._fault = error
-            self._facts = replace(
-                _not_ready(self._facts.requested_backend, UNAVAILABLE),
-                refusal=_refusal(SpeechError("csm_runtime_load_failed", "the engine died")),
-            )
-            self._events.put(None)
+            died = SpeechError("csm_runtime_load_failed", "the engine died")
+            self._facts = _refused(self._facts.requested_backend, died)
+            raise
         finally:
             self._settled.set()
 
@@ -196,10 +93,7 @@ class Runtime:
             loaded = load(self._settings, self._artifact_dir, backend)
         except SpeechError as error:
             _log.warning("runtime_unavailable", code=error.code, reason=error.message)
-            facts = _not_ready(requested, UNAVAILABLE)
-            if error.code == "unsupported_backend":
-                facts = replace(facts, execution_engine=UNSUPPORTED_ENGINE)
-            self._facts = replace(facts, refusal=_refusal(error))
+            self._facts = _refused(requested, error)
             return None
         self._usage = loaded.probe
         self._facts = _ready(requested, loaded, round((time.monotonic() - began) * 1000))
@@ -208,13 +102,8 @@ class Runtime:
         return loaded
 
     def _serve(self, engine: Engine) -> None:
-        while True:
-            wait = engine.is_idle
-            while wait or not self._commands.empty():
-                command = self._commands.get()
-                wait = False
-                if command is None:
-                    return
+        while (commands := self._take_commands(wait=engine.is_idle)) is not None:
+            for command in commands:
                 if isinstance(command, str):
                     engine.stop(command)
                 else:
@@ -227,7 +116,7 @@ class Runtime:
         def emit(events: list[Event]) -> None:
             nonlocal heard
             heard = events
-            self._events.put(events)
+            self._emit(events)
 
         began = time.perf_counter()
         engine.tick(emit)
@@ -235,8 +124,15 @@ class Runtime:
             self._stepped(time.perf_counter() - began)
 
 
+def _refused(requested: str, error: SpeechError) -> RuntimeFacts:
+    facts = replace(RuntimeFacts.not_ready(requested, UNAVAILABLE), refusal=Refusal.of(error))
+    if error.code == "unsupported_backend":
+        return replace(facts, execution_engine=UNSUPPORTED_ENGINE)
+    return facts
+
+
 def _ready(requested: str, loaded: Loaded, latency_ms: int) -> RuntimeFacts:
-    backend: Backend = loaded.backend
+    backend = loaded.backend
     return RuntimeFacts(
         state=READY,
         refusal=None,
@@ -247,7 +143,7 @@ def _ready(requested: str, loaded: Loaded, latency_ms: int) -> RuntimeFacts:
         accelerated_backend=backend.accelerated,
         gpu_model=loaded.gpu_model,
         cpu_fallback_reason=loaded.cpu_fallback_reason,
-        loaded_at_unix_ms=time.time_ns() // 1_000_000,
+        loaded_at_unix_ms=unix_ms(),
         load_latency_ms=latency_ms,
         tokenizer_loaded=True,
         csm_config_loaded=True,
@@ -258,8 +154,3 @@ def _ready(requested: str, loaded: Loaded, latency_ms: int) -> RuntimeFacts:
         memory_required_bytes=loaded.memory_required_bytes,
         warm_step_ms=loaded.warm_step_ms,
     )
-
-
-def _refusal(error: SpeechError) -> Refusal:
-    phases = PENDING_PHASES.get(error.code, PENDING_PHASES["csm_runtime_load_failed"])
-    return Refusal(error.code, error.message, phases)

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from gpu_worker.books import Books
+from gpu_worker.engine_thread import EngineFault
 from gpu_worker.evidence import Origin
+from gpu_worker.facts import RuntimeFacts
 from gpu_worker.heartbeat import Identity, Served, document
 from gpu_worker.intake import Intake, Taken
 from gpu_worker.lanes import Event, Frame, Generation, Released
 from gpu_worker.leases import FOREIGN_ARTIFACT, Lease
 from gpu_worker.link import Link, for_show
 from gpu_worker.metrics import WorkerMetrics
-from gpu_worker.runtime import EngineFault, RuntimeFacts
 from scheduler.carrier import Carrier
 from scheduler.queue import WorkQueue
 from scheduler.reaper import Reaper

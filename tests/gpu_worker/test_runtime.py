@@ -16,9 +16,10 @@ import torch
 
 import gpu_worker.loading
 from gpu_worker.engine import Engine
+from gpu_worker.engine_thread import EngineFault
 from gpu_worker.lanes import Ended, Event, Frame, Generation, Released
 from gpu_worker.model.checkpoint import load_checkpoint
-from gpu_worker.runtime import EngineFault, Runtime
+from gpu_worker.runtime import Runtime
 from shared.errors import PENDING_PHASES
 from shared.governance.artifacts import Artifact
 from shared.settings import WorkerSettings
