@@ -17,6 +17,7 @@ from torch import Tensor
 
 from benchmarks.rig import TEMPERATURE, TOP_K
 from gpu_worker.model.config import CsmConfig
+from gpu_worker.model.config_json import to_json
 from gpu_worker.model.layouts import to_torchtune
 
 _SMALL_CODEC: Final = {
@@ -45,7 +46,7 @@ def build_oracle(config: CsmConfig, state: dict[str, Tensor], dtype: torch.dtype
     from transformers.modeling_utils import no_init_weights
 
     logging.set_verbosity_error()
-    document = json.loads(config.to_json())
+    document = json.loads(to_json(config))
     document["codec_config"] |= _SMALL_CODEC
     with no_init_weights():
         oracle = CsmForConditionalGeneration._from_config(

@@ -21,6 +21,7 @@ from demo_voice.speech import read_waves
 from demo_voice.teacher import train_model
 from demo_voice.tokens import SPEAKER, build_tokenizer
 from gpu_worker.model.built_manifests import VOICES_FILE
+from gpu_worker.model.config_json import to_json
 from gpu_worker.model.weights import write_safetensors
 from gpu_worker.prompt import TextTokenizer, context_segment
 from gpu_worker.voices import CODES_TENSOR
@@ -48,7 +49,7 @@ def export(workshop: Workshop, tell: Tell) -> Artifact:
 
 def _write(workshop: Workshop, directory: Path, tell: Tell) -> None:
     profile, config = workshop.profile, csm_config(workshop.profile)
-    (directory / "config.json").write_text(config.to_json())
+    (directory / "config.json").write_text(to_json(config))
     write_safetensors(directory / "model.safetensors", _half(train_model(workshop, tell).state()))
     tokenizer = build_tokenizer()
     (directory / "tokenizer.json").write_text(tokenizer)

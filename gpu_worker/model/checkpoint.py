@@ -23,6 +23,7 @@ from torch import Tensor
 from gpu_worker.codec import build_mimi, default_mimi_config
 from gpu_worker.codec_layout import settle_mimi
 from gpu_worker.model.config import CsmConfig
+from gpu_worker.model.config_json import from_json
 from gpu_worker.model.layouts import SCALE, to_torchtune, widen
 from gpu_worker.model.products import multiplies_int8
 from gpu_worker.model.weights import BadFile, read_safetensors, read_verified
@@ -84,7 +85,7 @@ def load_config(artifact: Artifact, hub_roots: Sequence[Path] = ()) -> CsmConfig
     """``config.json``, checked against the frame contract of the code and of the manifest."""
     text = _read_text(artifact, "csm_config", hub_roots)
     try:
-        config = CsmConfig.from_json(text.decode())
+        config = from_json(text.decode())
     except UnicodeDecodeError as error:
         raise SpeechError("csm_config_invalid", "config.json is not UTF-8") from error
     if config.max_seq_len != artifact.manifest.max_seq_len:

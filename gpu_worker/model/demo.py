@@ -23,6 +23,7 @@ from torch import Tensor
 from gpu_worker.codec import build_mimi
 from gpu_worker.model.built_manifests import VOICES_FILE
 from gpu_worker.model.config import CsmConfig
+from gpu_worker.model.config_json import to_json
 from gpu_worker.model.demo_manifests import PROMPT_FILE, SPEAKER, demo_manifest, demo_voices
 from gpu_worker.model.demo_text import TEXT_IDS, TRANSCRIPT, train_tokenizer
 from gpu_worker.model.demo_weights import (
@@ -132,7 +133,7 @@ def write_artifact(
 
     ``codes`` int16 [32, frames] are the voice's prompt; without them it is ``clip``, encoded.
     """
-    (directory / "config.json").write_text(config.to_json())
+    (directory / "config.json").write_text(to_json(config))
     write_safetensors(directory / "model.safetensors", csm_weights(config))
     tokenizer_json = train_tokenizer()
     (directory / "tokenizer.json").write_text(tokenizer_json)

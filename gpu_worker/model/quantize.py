@@ -20,7 +20,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from gpu_worker.model.config import CsmConfig
+from gpu_worker.model.config_json import from_json
 from gpu_worker.model.layouts import SCALE, is_matrix, to_torchtune
 from gpu_worker.model.weights import BadFile, read_safetensors, write_safetensors
 from shared.digests import file_sha256
@@ -77,7 +77,7 @@ def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _build(parent: Artifact, work: Path, hub_roots: Sequence[Path]) -> None:
-    config = CsmConfig.from_json(_found(parent, "csm_config", hub_roots).read_text("utf-8"))
+    config = from_json(_found(parent, "csm_config", hub_roots).read_text("utf-8"))
     weights_name, entry = parent.manifest.one("csm_model")
     found = _found(parent, "csm_model", hub_roots)
     state = to_torchtune(read_safetensors(found, entry.sha256, entry.bytes), config)

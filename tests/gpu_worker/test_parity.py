@@ -21,6 +21,7 @@ from torch import Tensor
 from gpu_worker.codec import StreamingMimi
 from gpu_worker.model.checkpoint import load_checkpoint
 from gpu_worker.model.config import LLAMA_1B, LLAMA_100M, CsmConfig
+from gpu_worker.model.config_json import to_json
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.model.demo_text import TEXT_IDS
 from gpu_worker.model.layouts import to_torchtune
@@ -96,7 +97,7 @@ def artifacts(
     return {
         layout: rebind(
             shutil.copytree(tiny_artifact.directory, root / layout),
-            {"config.json": config.to_json().encode(), "model.safetensors": data},
+            {"config.json": to_json(config).encode(), "model.safetensors": data},
         )
         for layout, data in files.items()
     }

@@ -14,6 +14,7 @@ from gpu_worker.codec import StreamingMimi, build_mimi
 from gpu_worker.engine import Engine
 from gpu_worker.lanes import Ended, Event, Frame, Generation, Released
 from gpu_worker.model.config import LLAMA_1B, LLAMA_100M, CsmConfig
+from gpu_worker.model.config_json import to_json
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.prompt import Frames, Prompt, build_prompt, context_segment, text_frames
 from gpu_worker.step import FrameStep
@@ -200,7 +201,7 @@ def oracle(config: CsmConfig, seed: int = 0) -> Any:
     from transformers import CsmConfig as HfConfig
     from transformers import CsmForConditionalGeneration
 
-    document = json.loads(config.to_json())
+    document = json.loads(to_json(config))
     document["codec_config"] |= {"hidden_size": 16, "intermediate_size": 16, "num_filters": 4}
     document["codec_config"] |= {"num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 8}
     document["codec_config"] |= {"num_key_value_heads": 2, "codebook_dim": 16}

@@ -12,6 +12,7 @@ from transformers import CsmConfig as TransformersConfig
 from transformers import CsmForConditionalGeneration
 
 from gpu_worker.model.config import CsmConfig, TransformerConfig
+from gpu_worker.model.config_json import to_json
 from gpu_worker.model.layouts import interleave_rotary, to_torchtune, torchtune_shapes
 from gpu_worker.model.weights import BadFile, parse_safetensors, read_verified
 from shared.digests import file_sha256
@@ -48,7 +49,7 @@ def transformers_model() -> CsmForConditionalGeneration:
         "vector_quantization_hidden_dimension": 8,
         "upsample_groups": 32,
     }
-    document = json.loads(CONFIG.to_json())
+    document = json.loads(to_json(CONFIG))
     document["codec_config"] |= codec
     return CsmForConditionalGeneration(TransformersConfig(**document)).eval()
 

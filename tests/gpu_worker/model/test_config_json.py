@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from gpu_worker.model.config import CsmConfig
+from gpu_worker.model.config_json import from_json, to_json
 from shared.errors import SpeechError
 from tests.gpu_worker.tiny import TINY
 
 
 def changed(**changes: Any) -> str:
-    document = json.loads(CsmConfig.csm_1b().to_json())
+    document = json.loads(to_json(CsmConfig.csm_1b()))
     for path, value in changes.items():
         *parents, name = path.split("__")
         target = document
@@ -26,7 +27,7 @@ def changed(**changes: Any) -> str:
 @pytest.mark.parametrize("config", [CsmConfig.csm_1b(), TINY])
 def test_survives_its_own_file(config: CsmConfig) -> None:
     """A configuration written to config.json reads back equal."""
-    assert CsmConfig.from_json(config.to_json()) == config
+    assert from_json(to_json(config)) == config
 
 
 def test_published_dimensions() -> None:
@@ -44,9 +45,9 @@ def test_agrees_with_transformers_defaults() -> None:
     """What transformers writes for its default CSM, which leaves defaults out, reads as CSM-1B."""
     from transformers import CsmConfig as HfConfig
 
-    theirs = HfConfig(**json.loads(CsmConfig.csm_1b().to_json()))
+    theirs = HfConfig(**json.loads(to_json(CsmConfig.csm_1b())))
 
-    assert CsmConfig.from_json(theirs.to_json_string(use_diff=True)) == CsmConfig.csm_1b()
+    assert from_json(theirs.to_json_string(use_diff=True)) == CsmConfig.csm_1b()
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_agrees_with_transformers_defaults() -> None:
 def test_refuses_what_is_off_the_contract(change: dict[str, Any]) -> None:
     """Every constant that frames, digests and windows rest on is checked."""
     with pytest.raises(SpeechError) as caught:
-        CsmConfig.from_json(changed(**change))
+        from_json(changed(**change))
 
     assert caught.value.code == "csm_config_invalid"
 
@@ -94,14 +95,14 @@ def test_refuses_what_is_off_the_contract(change: dict[str, Any]) -> None:
 def test_refuses_what_is_no_configuration(text: str) -> None:
     """Anything but a CSM's JSON object is refused with the code, never another exception."""
     with pytest.raises(SpeechError) as caught:
-        CsmConfig.from_json(text)
+        from_json(text)
 
     assert caught.value.code == "csm_config_invalid"
 
 
 def test_rotary_scaling_may_be_absent() -> None:
     """Without rope_scaling the frequencies are plain, as transformers reads such a file."""
-    config = CsmConfig.from_json(changed(rope_scaling=None))
+    config = from_json(changed(rope_scaling=None))
 
     assert config.backbone.rope_factor == 1.0
     assert config.depth.rope_factor == 32.0
