@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from redis.exceptions import ResponseError
+
 from gpu_worker.link import for_show
+from scheduler.connections import is_full
 from scheduler.queue import ALONE
 from shared.clock import Countdown
 
@@ -20,10 +23,10 @@ HOLD_MS: Final = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A claim, and the id that RQ handed over for it."""
+    """A claim, and the id that RQ handed over for it, if it could."""
 
     claim: Claim
-    hint: str
+    hint: str | None
 
 
 class Intake:
@@ -45,7 +48,12 @@ class Intake:
         if self._hint is None:
             if busy_lanes and not self._hold.over:
                 return None
-            self._hint = self._carrier.pull(wait_s)
+            try:
+                self._hint = self._carrier.pull(wait_s)
+            except ResponseError as error:
+                if not is_full(error):
+                    raise
+                return self._take_without_rq(busy_lanes, error)
         if self._hint is None:
             return None
         hint = self._hint
@@ -58,6 +66,16 @@ class Intake:
             self._leave_for_an_idle_worker(hint)
             return None
         return Taken(claim, hint)
+
+    def _take_without_rq(self, busy_lanes: int, full: ResponseError) -> Taken:
+        """A full Redis lets RQ move no id from list to list. Our claim frees before it writes, and
+        takes its job off the list: what was let in is served. Raises ``full`` if that is nothing.
+        """
+        claim = self._queue.claim(self._execution, busy_lanes=busy_lanes)
+        self._execution = uuid4().hex
+        if claim is None or claim == ALONE:
+            raise full
+        return Taken(claim, None)
 
     def _leave_for_an_idle_worker(self, hint: str) -> None:
         self._hold = Countdown(HOLD_MS)

@@ -7,10 +7,13 @@ point of it: what wasn't written is written in a later turn, and the engine goes
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
+from redis.exceptions import ResponseError
 
 from gpu_worker.books import Books
 from gpu_worker.engine_thread import EngineFault
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from shared.tracing import Spans
 
 DRAINED: Final = 0
+REDIS_REFUSED: Final = 69
+"""Exit code (EX_UNAVAILABLE) after Redis called a command wrong, for which no job is to blame."""
 ENGINE_FAULT: Final = 70
 """Exit code (EX_SOFTWARE) after the engine died; the supervisor starts the process again."""
 
@@ -109,7 +114,8 @@ class Worker:
         worker_id = self.identity.worker_id
         self._carrier = Carrier(redis, queue.namespace, served.queue)
         self._queue = WorkQueue(redis, queue, self._carrier, served.queue, worker_id)
-        self._reaper = Reaper(redis, queue, gap_ms=queue.reap_interval_ms // 2, most=REAPED_AT_ONCE)
+        gap_ms = 9 * queue.reap_interval_ms // 10
+        self._reaper = Reaper(redis, queue, gap_ms=gap_ms, most=REAPED_AT_ONCE, calls=1)
         self._intake = Intake(self._carrier, self._queue)
         origin = Origin(worker_id, settings.runtime_image_ref)
         self._books = Books(
@@ -147,6 +153,10 @@ class Worker:
             log.error("engine_fault", cause=str(fault), in_flight=len(self._books))
             self._flush()
             return ENGINE_FAULT
+        except ResponseError as error:
+            log.error("redis_refused", error=str(error)[:200], in_flight=len(self._books))
+            is_fault = False
+            return REDIS_REFUSED
         finally:
             self._leave(fault=is_fault)
         return DRAINED
@@ -178,13 +188,13 @@ class Worker:
 
     def _flush(self) -> None:
         """A last try to write what is known, before the rest is handed back."""
-        with self._link.attempt():
+        with self._last_attempt():
             self._books.post()
             self._books.finish()
 
     def _leave(self, *, fault: bool) -> None:
         """Hand back what is left, and go from the registers. Redis is tried once."""
-        with self._link.attempt():
+        with self._last_attempt():
             self._books.hand_back(fault=fault)
             with for_show("death"):
                 self._carrier.death()
@@ -192,6 +202,15 @@ class Worker:
         self._runtime.close(CLOSE_S)
         self._spans.close()
         log.info("worker_stopped", worker=self.identity.worker_id, left_to_lapse=len(self._books))
+
+    @contextmanager
+    def _last_attempt(self) -> Iterator[None]:
+        """As an attempt of the link, but what Redis refuses then lapses."""
+        try:
+            with self._link.attempt():
+                yield
+        except ResponseError as error:
+            log.error("redis_refused", error=str(error)[:200], in_flight=len(self._books))
 
     def _patience_s(self) -> float:
         """How long to wait for the engine; not at all where the wait will be for RQ."""
@@ -259,10 +278,12 @@ class Worker:
             self._is_registered = True
 
     def _reap(self) -> None:
+        if not (self._reaping.over or self._reaper.unfinished):
+            return
         if self._reaping.over:
-            with for_show("reap"):  # our own keys are mended; what else fails is RQ's
-                self._reaper.reap()
             self._reaping = Countdown(self._settings.queue.reap_interval_ms)
+        with for_show("reap"):  # our own keys are mended; what else fails is RQ's
+            self._reaper.reap()
 
     def _has_room(self) -> bool:
         """Whether a job may be taken: only while the worker says of itself that it is ready."""

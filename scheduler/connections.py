@@ -110,6 +110,11 @@ def is_away(error: Exception) -> bool:
     return isinstance(error, ResponseError) and any(word in str(error) for word in _NO_WRITES)
 
 
+def is_full(error: Exception) -> bool:
+    """Whether Redis is at its memory limit and refused a command that takes some."""
+    return isinstance(error, OutOfMemoryError) or "OOM " in str(error)
+
+
 class QueueAway(SpeechError):
     """Redis itself can't be used now: what one caller hears of it holds for all."""
 
@@ -131,7 +136,7 @@ def refusing_when_away() -> Iterator[None]:
     except AWAY as error:
         raise QueueAway from error
     except ResponseError as error:
-        if isinstance(error, OutOfMemoryError) or "OOM " in str(error):
+        if is_full(error):
             raise memory_low() from error
         if is_away(error):
             raise QueueAway("the queue takes no writes") from error

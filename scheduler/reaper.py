@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from shared.settings import QueueSettings
 
 BATCH: Final = 1000
+SLICE: Final = 200
+"""So many live jobs are looked at in one call, which holds Redis for a few milliseconds."""
 FORGET_EVERY: Final = 30
 
 log = structlog.get_logger()
@@ -25,7 +27,10 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ReapReport:
-    """What one pass over one queue did. ``held``: leases and listeners may not lapse now."""
+    """What one pass over one queue did. ``held``: leases and listeners may not lapse now.
+
+    ``calls``: how many slices of its jobs were looked at.
+    """
 
     queue: str
     held: bool
@@ -35,10 +40,25 @@ class ReapReport:
     abandoned: int
     pushed: int
     swept: int
+    calls: int = 1
 
     @property
     def eventful(self) -> bool:
         return any((self.returned, self.lost, self.expired, self.abandoned, self.pushed))
+
+    def plus(self, other: ReapReport) -> ReapReport:
+        """Both as one; of ``held`` what was found last."""
+        return ReapReport(
+            self.queue,
+            other.held,
+            self.returned + other.returned,
+            self.lost + other.lost,
+            self.expired + other.expired,
+            self.abandoned + other.abandoned,
+            self.pushed + other.pushed,
+            self.swept + other.swept,
+            self.calls + other.calls,
+        )
 
 
 class Reaper:
@@ -47,19 +67,35 @@ class Reaper:
     ``gap_ms``: leave a queue alone that anyone has reaped within that time. Workers do, so that a
     hundred of them reap hardly more often than two. ``most``: so many lost hints and leftovers of
     RQ's go in one pass, each of which is a round trip; whoever has lanes to serve asks for few.
+    ``calls``: so many slices of a queue's jobs are looked at in one pass; 0: all.
     """
 
     def __init__(
-        self, redis: Redis, settings: QueueSettings, *, gap_ms: int = 0, most: int = BATCH
+        self,
+        redis: Redis,
+        settings: QueueSettings,
+        *,
+        gap_ms: int = 0,
+        most: int = BATCH,
+        calls: int = 0,
+        slice_: int = SLICE,
     ) -> None:
         self._gap_ms = gap_ms
         self._most = most
+        self._calls = calls
+        self._slice = slice_
         self._redis = redis
         self._settings = settings
         self._keys = Keys(settings.namespace)
         self._scripts = Scripts(redis, settings.namespace)
         self._carriers: dict[str, Carrier] = {}
+        self._places: dict[str, str] = {}
         self._passes = 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the last pass left jobs to look at: the next one goes on with them."""
+        return bool(self._places)
 
     def reap(self) -> list[ReapReport]:
         """One pass: lapsed leases, overdue and abandoned jobs, lost hints, RQ's leftovers."""
@@ -67,6 +103,8 @@ class Reaper:
         return [self._reap(name) for name in self._queues()]
 
     def _queues(self) -> list[str]:
+        if self._places:
+            return sorted(self._places)
         try:
             names: Any = self._redis.smembers(self._keys.queues)
         except ResponseError as error:
@@ -81,46 +119,48 @@ class Reaper:
         if carrier is None:
             carrier = Carrier(self._redis, self._settings.namespace, queue)
             self._carriers[queue] = carrier
+        report = self._look(queue, carrier)
+        while queue in self._places and report.calls != self._calls:
+            report = report.plus(self._look(queue, carrier))
+        if self._passes % FORGET_EVERY == 1:
+            carrier.forget_the_dead()
+        if report.eventful:
+            log.info(
+                "reaped",
+                queue=queue,
+                returned=report.returned,
+                lost=report.lost,
+                expired=report.expired,
+                abandoned=report.abandoned,
+                pushed=report.pushed,
+            )
+        return report
+
+    def _look(self, queue: str, carrier: Carrier) -> ReapReport:
+        """Look at one slice of the queue's jobs."""
         reply = self._scripts.call(
             "reap",
             queue,
             self._settings.max_attempts,
             self._settings.lease_ms,
             max(2000, 3 * self._settings.reap_interval_ms),
-            BATCH,
+            self._slice,
             *self._settings.ending,
             self._gap_ms,
             self._most,
+            self._places.pop(queue, ""),
             keys=(carrier.list_key,),
         )
-        held, returned, lost, expired, abandoned = (int(value) for value in reply[:5])
-        count, *job_ids = (part.decode() for part in reply[5:])
+        if place := reply[0].decode():
+            self._places[queue] = place
+        held, returned, lost, expired, abandoned = (int(value) for value in reply[1:6])
+        count, *job_ids = (part.decode() for part in reply[6:])
         missing, leftovers = job_ids[: int(count)], job_ids[int(count) :]
         carrier.forget(leftovers)  # frees, so it comes first
         pushed = _push(carrier, missing)
-        if self._passes % FORGET_EVERY == 1:
-            carrier.forget_the_dead()
-        report = ReapReport(
-            queue,
-            bool(held),
-            returned,
-            lost,
-            expired,
-            abandoned,
-            pushed,
-            len(leftovers),
+        return ReapReport(
+            queue, bool(held), returned, lost, expired, abandoned, pushed, len(leftovers)
         )
-        if report.eventful:
-            log.info(
-                "reaped",
-                queue=queue,
-                returned=returned,
-                lost=lost,
-                expired=expired,
-                abandoned=abandoned,
-                pushed=pushed,
-            )
-        return report
 
 
 def _push(carrier: Carrier, job_ids: list[str]) -> int:

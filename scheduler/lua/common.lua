@@ -154,7 +154,7 @@ end
 local RECORD = {'state', 'queue', 'principal', 'request_id', 'payload', 'fingerprint', 'seq', 'admitted_ms',
   'deadline_ms', 'attempt', 'frames', 'line', 'budget', 'attempt_ms', 'execution', 'cancel', 'claimed_ms',
   'first_audio_ms', 'cancellation_id', 'solo', 'wait_bound_ms', 'expected_wait_ms', 'drained_by',
-  'drained_until_ms'}
+  'drained_until_ms', 'worker_id'}
 
 -- The record of a job that lives, in this state if one is named; nil if it has not all that the rules
 -- need, its events and listeners included.
@@ -172,7 +172,7 @@ end
 
 -- A live job whose record is damaged or gone can't be served and must not hold up the others. Its
 -- callers hear that the queue lost it. Which line it stood in may not be known any more; the sums are
--- put right by the next reap.
+-- put right by the next reap, which looks at all jobs at once for it.
 local function discard(id, queue)
   redis.call('ZREM', key('waiting', queue), id)
   redis.call('ZREM', key('running', queue), id)
@@ -180,6 +180,7 @@ local function discard(id, queue)
     leave_line(id, queue, line)
   end
   redis.call('UNLINK', key('job', id), key('events', id))
+  redis.call('HSET', key('reaper'), 'unsure:' .. queue, 1)
   redis.call('ZADD', key('ended', queue), now_ms(), id)
   redis.call('HINCRBY', key('stats', queue), 'ended', 1)
   redis.call('HINCRBY', key('stats', queue), 'ended:discarded', 1)

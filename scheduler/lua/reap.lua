@@ -1,26 +1,26 @@
 -- Put right what dead processes left behind in one queue. Idempotent; run it as often as you like.
+-- A round looks at every live job, some of them in each call, so that no call holds Redis for long: a
+-- reaper goes on with what the last call returned. A queue of few jobs is one call.
 -- After a silence of all reapers (Redis was away, or nobody reaped) leases and listeners don't lapse
 -- for one lease time, so that their owners can renew them first.
--- KEYS: RQ's list of this queue. ARGV: ns, queue, max_attempts, lease_ms, silence_ms, batch,
---   result_ttl, metadata_ttl, cap, gap_ms (nothing to do when this queue was reaped so lately; 0:
---   always), which keeps the cost from growing with the number of workers that reap; most jobs to
---   report, of each of the two kinds
--- Returns {held, returned, lost, expired, abandoned, n, n jobs that no list holds, jobs that ended a
---   while ago and that RQ may still know}
+-- KEYS: RQ's list of this queue. ARGV: ns, queue, max_attempts, lease_ms, silence_ms, slice (about how
+--   many jobs to look at in one call), result_ttl, metadata_ttl, cap, gap_ms (no round begins when this
+--   queue was reaped so lately; 0: always), which keeps the cost from growing with the number of
+--   workers that reap; most jobs to report, of each of the two kinds; where to go on ('': begin)
+-- Returns {where to go on ('': the round is complete), held, returned, lost, expired, abandoned, n, n
+--   jobs that no list holds, jobs that ended a while ago and that RQ may still know}
 local queue, max_attempts = ARGV[2], tonumber(ARGV[3])
-local lease, silence, batch = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local most = tonumber(ARGV[11])
+local lease, silence, slice = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local most, place = tonumber(ARGV[11]), ARGV[12]
 local now = now_ms()
 local waiting, running, reaper = key('waiting', queue), key('running', queue), key('reaper')
 local returned, lost, expired, abandoned = 0, 0, 0, 0
 
 local reaped = 'last_ms:' .. queue
 local since = now - tonumber(redis.call('HGET', reaper, reaped) or '0')
-if since >= 0 and since < tonumber(ARGV[10]) then -- below 0, the clock was put back
-  return {'0', '0', '0', '0', '0', '0'}
+if place == '' and since >= 0 and since < tonumber(ARGV[10]) then -- below 0, the clock was put back
+  return {'', '0', '0', '0', '0', '0', '0'}
 end
-
-local ring = key('ring', queue)
 
 local function finish(id, job, reason, code, message)
   local o = ending(7)
@@ -39,45 +39,74 @@ redis.call('HSET', reaper, 'last_ms', now, reaped, now)
 local left = tonumber(redis.call('HGET', reaper, 'hold_until_ms') or '0') - now
 local held = left > 0 and left <= lease
 
--- Leases that lapsed.
-if not held then
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', running, '-inf', now, 'LIMIT', 0, batch)) do
-    local job = intact(id, 'running')
-    redis.call('HINCRBY', key('stats', queue), 'leases_lost', 1)
-    if not job then
-      discard(id, queue)
-    elseif job.cancel then
-      finish(id, job, 'cancelled', 'cancelled', 'cancelled by the caller')
-    elseif tonumber(job.attempt) >= max_attempts then
-      finish(id, job, 'worker_lost', 'worker_lost', 'every worker that took the job was lost')
-      lost = lost + 1
-    else
-      back_to_waiting(id, queue, job)
-      redis.call('HINCRBY', key('stats', queue), 'retried', 1)
-      returned = returned + 1
+-- How many live jobs a worker has or was the last to lose: it lost them together.
+local had
+local function had_company(worker)
+  if not had then
+    had = {}
+    local live = redis.call('ZRANGE', running, 0, -1)
+    for _, class in ipairs(CLASSES) do
+      for _, id in ipairs(redis.call('ZRANGE', key('line', queue, class .. ':'), 0, -1)) do
+        live[#live + 1] = id
+      end
     end
+    for _, id in ipairs(live) do
+      local job = read_job(id, 'worker_id', 'lost_by')
+      for by in pairs({[job.worker_id or ''] = true, [job.lost_by or ''] = true}) do
+        had[by] = (had[by] or 0) + 1
+      end
+    end
+  end
+  return (had[worker] or 0) > 1
+end
+
+-- A job whose worker fell silent. What kills a worker outright is one of those that ran in it, and nobody
+-- knows which: so whoever has lost all attempts, the last of them beside others, gets one more, alone.
+local function take_back(id, job)
+  local worker, more = job.worker_id or '', tonumber(job.attempt) < max_attempts
+  local alone = not more and not job.solo and max_attempts > 1 and had_company(worker)
+  if not more and not alone then
+    finish(id, job, 'worker_lost', 'worker_lost', 'every worker that took the job was lost')
+    lost = lost + 1
+    return
+  end
+  back_to_waiting(id, queue, job)
+  redis.call('HSET', key('job', id), 'lost_by', worker)
+  if alone then redis.call('HSET', key('job', id), 'solo', '1') end
+  redis.call('HINCRBY', key('stats', queue), 'retried', 1)
+  returned = returned + 1
+end
+
+local lapsed = held and {} or redis.call('ZRANGEBYSCORE', running, '-inf', now, 'LIMIT', 0, slice)
+for _, id in ipairs(lapsed) do
+  local job = intact(id, 'running')
+  redis.call('HINCRBY', key('stats', queue), 'leases_lost', 1)
+  if not job then
+    discard(id, queue)
+  elseif job.cancel then
+    finish(id, job, 'cancelled', 'cancelled', 'cancelled by the caller')
+  else
+    take_back(id, job)
   end
 end
 
 -- Deadlines that passed, and jobs that nobody listens to any more. A running job gets a moment past
 -- its deadline, in which its worker ends it with what is known.
-local listed = {}
-for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do listed[id] = true end
-local missing = {}
-local sums = {['waiting_frames:interactive'] = 0, ['waiting_frames:batch'] = 0, running_frames = 0,
-  running_since_ms = 0}
+local missing, sums = {}, {['waiting_frames:interactive'] = 0, ['waiting_frames:batch'] = 0,
+  running_frames = 0, running_since_ms = 0}
 
--- Who is in which set, read once: this passes over every live job, once a second.
-local function members(name)
-  local set = {}
-  for _, member in ipairs(redis.call('ZRANGE', name, 0, -1)) do set[member] = true end
-  return set
+-- Any hint leads to the next job, whichever that is. So none is missing while there are as many as jobs.
+local listed
+if redis.call('LLEN', KEYS[1]) < redis.call('ZCARD', waiting) then
+  listed = {}
+  for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do listed[id] = true end
 end
-local in_ring, in_line = members(ring), {}
+
+local ring, in_ring = key('ring', queue), {}
 
 local function is_in_line(id, line)
-  if not in_line[line] then in_line[line] = members(key('line', queue, line)) end
-  return in_ring[line] and in_line[line][id]
+  if in_ring[line] == nil then in_ring[line] = redis.call('ZSCORE', ring, line) ~= false end
+  return in_ring[line] and redis.call('ZSCORE', key('line', queue, line), id)
 end
 
 local function add_up(id, state, job)
@@ -118,29 +147,54 @@ local function look_at(id, state)
     if state == 'waiting' then return end -- it has ended
   end
   add_up(id, state, job)
-  if state == 'waiting' and not listed[id] and #missing < most then missing[#missing + 1] = id end
-end
-
-for _, state in ipairs({'waiting', 'running'}) do
-  for _, id in ipairs(redis.call('ZRANGE', key(state, queue), 0, -1)) do look_at(id, state) end
-end
-
--- What a damaged record left behind in the sums.
-for name, sum in pairs(sums) do
-  local right = string.format('%.0f', sum)
-  if (redis.call('HGET', key('stats', queue), name) or '0') ~= right then
-    redis.call('HSET', key('stats', queue), name, right)
+  if state == 'waiting' and listed and not listed[id] and #missing < most then
+    listed[id] = true
+    missing[#missing + 1] = id
   end
 end
 
+-- All at once where they are few, and once more after a damaged record was discarded, which may have
+-- left something behind in the sums.
+local function look_at_all()
+  for _, state in ipairs({'waiting', 'running'}) do
+    for _, id in ipairs(redis.call('ZRANGE', key(state, queue), 0, -1)) do look_at(id, state) end
+  end
+  for name, sum in pairs(sums) do
+    local right = string.format('%.0f', sum)
+    if (redis.call('HGET', key('stats', queue), name) or '0') ~= right then
+      redis.call('HSET', key('stats', queue), name, right)
+    end
+  end
+  return ''
+end
+
+local function look_at_some()
+  local state, cursor = string.match(place, '^(%a+):(%d+)$')
+  state, cursor = state or 'waiting', cursor or '0'
+  local found = redis.call('ZSCAN', key(state, queue), cursor, 'COUNT', slice)
+  local seen = {} -- a set that is growing may name a member twice
+  for i = 1, #found[2], 2 do
+    local id = found[2][i]
+    if not seen[id] then look_at(id, state) end
+    seen[id] = true
+  end
+  if found[1] ~= '0' then return state .. ':' .. found[1] end
+  return state == 'waiting' and 'running:0' or ''
+end
+
+local live = redis.call('ZCARD', waiting) + redis.call('ZCARD', running)
+local unsure = place == '' and redis.call('HDEL', reaper, 'unsure:' .. queue) == 1
+local is_whole = place == '' and (live <= slice or unsure)
+local next_place = is_whole and look_at_all() or look_at_some()
+
 -- Kept audio that ran out.
 local retained = key('retained')
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', retained, '-inf', now, 'LIMIT', 0, batch)) do
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', retained, '-inf', now, 'LIMIT', 0, slice)) do
   redis.call('ZREM', retained, member)
   redis.call('HINCRBY', reaper, 'retained_bytes', 0 - bytes_of(member))
 end
 
-local report = {held and '1' or '0', tostring(returned), tostring(lost), tostring(expired),
+local report = {next_place, held and '1' or '0', tostring(returned), tostring(lost), tostring(expired),
   tostring(abandoned)}
 report[#report + 1] = tostring(#missing)
 for _, id in ipairs(missing) do report[#report + 1] = id end

@@ -27,6 +27,10 @@ from tests.conftest import until
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 
 
+LONG = 150
+"""Frames that last for longer than it takes to lose a job and take it on again."""
+
+
 class Evil:
     """Unpickled, it would leave a file behind."""
 
@@ -173,6 +177,35 @@ async def test_a_step_that_raises_takes_no_neighbour_with_it(
     ]
     assert worker_said.count("fault=True") == 4 + 1
     assert took_s < 20
+    assert books.faults() == []
+    assert books.live == set()
+
+
+async def test_a_text_that_kills_its_process_takes_no_neighbour_with_it(
+    demo_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can say which it was. Lost together twice, each gets one more try, alone: it is lost
+    once more, and those who sat beside it are spoken to their end, without a gap.
+    """
+    monkeypatch.setenv("PSIONIC_CSM_CACHE", str(demo_cache))
+    callers = Callers()
+    with paced_stack(PacedPlan(lanes=4, step_ms=20)) as stack:
+        heard = [Heard(f"r{number}") for number in range(3)]
+        answers = [
+            callers.speaking(stack.url, LONG, stream="jsonl_base64", heard=each) for each in heard
+        ]
+        await until(lambda: all(each.frames > 0 for each in heard))
+        poison = await callers.speak(stack.url, 40, input="[kill 20] Hello.")
+        await asyncio.gather(*answers)
+        restarts = stack.supervisor.restarts["worker-1"]
+        books = Books.read(_client(stack.redis_url), stack.namespace)
+    await callers.close()
+
+    assert (poison.status, poison.code) == (502, "worker_lost")
+    assert {(each.status, each.code) for each in heard} == {(200, None)}
+    assert {each.pcm for each in heard} == {undisturbed(LONG)}
+    assert {each.attempt for each in heard} == {3}
+    assert restarts == 3
     assert books.faults() == []
     assert books.live == set()
 

@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 from rq import Worker as RqWorker
 
 from gpu_worker.books import Books
 from gpu_worker.signals import StopSignals
-from gpu_worker.worker import ENGINE_FAULT
+from gpu_worker.worker import ENGINE_FAULT, REDIS_REFUSED
 from shared.messages import LOADING, READY, UNAVAILABLE
 from tests.conftest import heartbeats, until
 from tests.gpu_worker import worker_stage
@@ -324,6 +325,30 @@ async def test_a_defect_in_the_loop_hands_back_too(
 
     assert books.state(job_id) == "waiting"
     assert said_by(books, stage) == {}
+
+
+@pytest.mark.parametrize("last_word", ["taken", "refused"])
+async def test_a_redis_that_calls_a_command_wrong_costs_no_attempt(
+    books: Deployment, monkeypatch: pytest.MonkeyPatch, last_word: str
+) -> None:
+    """No job is to blame for it: they go back as they came, or lapse if that is refused, too."""
+    stage = on_stage(books)
+    job_id = await admit_to(books, stage)
+
+    def refused(self: Books, **_: Any) -> None:
+        if len(self):
+            raise ResponseError("ERR unknown command")
+
+    monkeypatch.setattr(Books, "renew", refused)
+    if last_word == "refused":
+        monkeypatch.setattr(Books, "hand_back", refused)
+    life = stage.run()
+
+    assert life.wait() == REDIS_REFUSED == 69
+    back = ("waiting", "0", None)
+    left = ("running", "1", None)
+    found = (books.state(job_id), books.field(job_id, "attempt"), books.field(job_id, "solo"))
+    assert found == (back if last_word == "taken" else left)
 
 
 async def admit_to(books: Deployment, stage: Stage) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import statistics
@@ -132,6 +133,29 @@ async def test_a_redis_that_stalls(
         os.kill(redis_server.pid, signal.SIGCONT)
 
     await whole_answer(books, job_id)
+
+
+async def test_a_full_redis_keeps_nobody_waiting_who_was_let_in(
+    books: Deployment, stage: Stage, life: RunningWorker
+) -> None:
+    """RQ can move no id then: the waiting are claimed without it and spoken to their end."""
+    await until(lambda: is_ready(books))
+    jobs = [await admit(books, f"r{number}") for number in range(4)]
+    await until(lambda: len(stage.runtime.lanes) == 2)
+    books.redis.config_set("maxmemory", int(books.redis.info("memory")["used_memory"]) // 2)
+
+    for job_id in jobs:
+        await whole_answer(books, job_id)
+    await until(lambda: not stage.runtime.lanes)
+    asked = int(books.redis.info("commandstats")["cmdstat_evalsha"]["calls"])
+    await asyncio.sleep(1.0)
+    calls = int(books.redis.info("commandstats")["cmdstat_evalsha"]["calls"]) - asked
+    books.redis.config_set("maxmemory", 0)
+    later = await admit(books, "later")
+
+    await whole_answer(books, later)
+    assert books.listed() == []
+    assert calls < 100
 
 
 async def test_drains_from_a_redis_that_hangs(

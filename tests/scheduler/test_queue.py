@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from scheduler.queue import Claim, LanePost
 from tests.scheduler.conftest import QUEUE, Deployment, frame, speech_job, terminal
 
@@ -210,6 +212,59 @@ async def test_both_attempts_lost_is_worker_lost(fake: Deployment) -> None:
     assert record.end is not None
     assert record.end.failure_code == "worker_lost"
     assert fake.kinds(admitted.job_id) == ["claimed", "claimed", "end"]
+
+
+async def test_who_loses_both_attempts_in_company_gets_one_more_alone(
+    deployment: Deployment,
+) -> None:
+    """Of jobs lost together twice nobody knows which it was: each then runs alone, once."""
+    deployment.worker()
+    ids = [(await deployment.admit(f"r{n}", timeout_ms=60_000)).job_id for n in range(2)]
+    for worker in ("w1", "w2"):
+        work = deployment.worker(worker)
+        for _ in ids:
+            assert not deployment.claim(work).solo
+        lose(deployment, ids)
+    last = deployment.worker("w3")
+
+    claim = deployment.claim(last)
+    assert (claim.attempt, claim.solo) == (3, True)
+    assert last.claim("beside", busy_lanes=1) == "solo"
+    lose(deployment, [claim.job_id], "ended")
+    other = deployment.claim(last)
+    assert (other.attempt, other.solo) == (3, True)
+    assert last.end(other.job_id, other.execution, terminal()).verdict == "ended"
+
+    assert deployment.field(claim.job_id, "finish_reason") == "worker_lost"
+    assert deployment.field(other.job_id, "finish_reason") == "stop"
+
+
+async def test_company_is_known_though_leases_lapse_one_by_one(fake: Deployment) -> None:
+    """A neighbour that was claimed later lapses later: the first of them still was not alone."""
+    fake.worker()
+    ids = [(await fake.admit(f"r{n}", timeout_ms=60_000)).job_id for n in range(2)]
+    for worker in ("w1", "w2"):
+        work = fake.worker(worker)
+        for job_id in ids:
+            fake.claim(work)
+            fake.redis.zadd(fake.keys.running(QUEUE), {job_id: 9e15})
+        for job_id in ids:
+            fake.redis.zadd(fake.keys.running(QUEUE), {job_id: 0})
+            lose(fake, [job_id])
+
+    assert [fake.field(job_id, "solo") for job_id in ids] == ["1", "1"]
+
+
+def lose(deployment: Deployment, job_ids: list[str], state: str = "waiting") -> None:
+    """The worker of these jobs is silent until all of their leases have lapsed."""
+    for _ in range(100):
+        for job_id in job_ids:
+            deployment.redis.zadd(deployment.keys.listeners(job_id), {"g1|1": 9e15})
+        deployment.reap()
+        if {deployment.state(job_id) for job_id in job_ids} == {state}:
+            return
+        deployment.advance_ms(max(50, deployment.settings.lease_ms // 4))
+    pytest.fail("the leases never lapsed")
 
 
 async def test_handing_back_is_no_attempt(deployment: Deployment) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from scheduler.reaper import Reaper
@@ -276,3 +278,84 @@ async def test_a_reaper_with_lanes_to_serve_does_little_at_once(deployment: Depl
     passes = [next(iter(few.reap())) for _ in range(3)]
 
     assert [(each.pushed, each.swept) for each in passes] == [(2, 2), (1, 1), (0, 0)]
+
+
+async def admit_many(deployment: Deployment, count: int, **options: Any) -> list[str]:
+    return [
+        (await deployment.admit(f"r{number}", listener=f"g1|{number}", **options)).job_id
+        for number in range(count)
+    ]
+
+
+def in_pieces(deployment: Deployment) -> None:
+    """Have Redis hand over a set piece by piece however small it is."""
+    for name in ("zset-max-ziplist-entries", "zset-max-listpack-entries"):
+        if name in deployment.redis.config_get("zset-max-*"):
+            deployment.redis.config_set(name, 0)
+
+
+@pytest.mark.redis
+async def test_a_round_looks_at_every_job_in_slices(real: Deployment) -> None:
+    """However the jobs are sliced, one pass expires, abandons and hints what there is to."""
+    in_pieces(real)
+    sliced = Reaper(real.redis, real.settings, slice_=3)
+    work = real.worker(lanes=20)
+    running = await admit_many(real, 8, timeout_ms=30_000, principal="running")
+    claims = [real.claim(work) for _ in running]
+    overdue = await admit_many(real, 5, timeout_ms=600, principal="overdue")
+    waiting = await admit_many(real, 8, timeout_ms=30_000, principal="waiting")
+    left = [running[2], waiting[3]]
+    for job_id in {*running, *waiting} - {*left}:
+        real.redis.zadd(real.keys.listeners(job_id), {"g1|1": 9e15})
+    real.redis.delete(*map(real.keys.listeners, left))
+    sliced.reap()  # after a silence: nothing lapses yet
+    real.redis.hset(real.keys.reaper, "hold_until_ms", 0)
+    real.redis.delete(real.carrier.list_key)
+    real.advance_ms(700)
+    work.renew([(claim.job_id, claim.execution) for claim in claims])
+
+    report = next(iter(sliced.reap()))
+
+    assert (report.expired, report.abandoned, report.pushed) == (5, 2, 7)
+    assert report.calls >= (len(running) + len(waiting)) // 3
+    assert {real.state(job_id) for job_id in (*overdue, waiting[3])} == {"ended"}
+    assert real.field(running[2], "cancel") == "abandoned"
+    assert sorted(real.listed()) == sorted(set(waiting) - set(left))
+    assert not sliced.unfinished
+
+
+@pytest.mark.redis
+async def test_no_call_looks_at_more_than_a_slice(real: Deployment) -> None:
+    """What one call costs doesn't grow with the jobs, and whoever is busy makes one at a time."""
+    in_pieces(real)
+    busy = Reaper(real.redis, real.settings, slice_=10, calls=1)
+    real.worker(lanes=100)
+    await admit_many(real, 100, timeout_ms=60_000, max_frames=1)
+    real.redis.lpush(real.carrier.list_key, *(str(number) for number in range(100)))
+
+    def records_read() -> int:
+        return int(real.redis.info("commandstats").get("cmdstat_hmget", {"calls": 0})["calls"])
+
+    looks: list[int] = []
+    while not looks or busy.unfinished:
+        before = records_read()
+        assert [report.calls for report in busy.reap()] == [1]
+        looks.append(records_read() - before)
+
+    assert sum(looks) >= 100
+    assert max(looks) < 40
+    assert not busy.unfinished
+
+
+async def test_after_a_discard_the_sums_are_right_again(deployment: Deployment) -> None:
+    """Also where the jobs are too many for one call: the next round is one."""
+    sliced = Reaper(deployment.redis, deployment.settings, slice_=2)
+    deployment.worker(lanes=4)
+    jobs = await admit_many(deployment, 6, timeout_ms=60_000)
+    deployment.redis.delete(deployment.keys.job(jobs[0]))
+
+    for _ in range(2):
+        sliced.reap()
+
+    stats: Any = deployment.redis.hgetall(deployment.keys.stats(QUEUE))
+    assert stats[b"waiting_frames:interactive"] == b"50"
