@@ -189,6 +189,7 @@ class Health(Answer):
     execution_engine: str
     supported_endpoints: list[str]
     supported_response_formats: list[str]
+    supported_text_normalizations: list[str]
     voice_profiles: list[Voice]
     artifact_digests: ArtifactDigests
     artifact_descriptor: ArtifactDescriptor
@@ -241,6 +242,7 @@ class ModelCard(Answer):
     psionic_capability: str
     psionic_supported_endpoints: list[str]
     psionic_supported_response_formats: list[str]
+    psionic_supported_text_normalizations: list[str]
     psionic_served_backend: str
     psionic_execution_mode: str
     psionic_execution_engine: str
@@ -340,6 +342,8 @@ class Terminal(Answer):
     replayed: bool
     fallback_recommended: bool
     rollback_target: str | None
+    text_normalization: str | None
+    spoken_text_sha256: str | None
 
 
 class Result(Answer):

@@ -15,6 +15,7 @@ from gateway.answers import Worker
 from gateway.envelope import EXECUTION_MODE
 from gateway.facts import Facts
 from gateway.paths import OPENAI_SPEECH, SPEECH
+from gateway.text import NORMALIZATIONS
 from gateway.validation import MIN_DEFAULT_TIMEOUT_MS
 from scheduler.load import LoadSnapshot, QueueLoad
 from shared.errors import SpeechError
@@ -41,6 +42,7 @@ RPC_FACTS: Final[dict[str, Any]] = {
         "seed",
         "priority",
         "voice_turn_budget_ms",
+        "text_normalization",
     ],
     "response_metadata_fields": [
         "request_id",
@@ -54,6 +56,7 @@ RPC_FACTS: Final[dict[str, Any]] = {
         "wav_pcm16_digest",
         "codebook_frames_sha256",
         "chunk_count",
+        "spoken_text_sha256",
     ],
     "idempotency_key": "request_id",
     "cancellation": "preemptive_between_frames",
@@ -85,6 +88,7 @@ CARD_SECTIONS: Final = (
     "capability",
     "supported_endpoints",
     "supported_response_formats",
+    "supported_text_normalizations",
     "served_backend",
     "execution_mode",
     "execution_engine",
@@ -202,6 +206,7 @@ class Documents:
             "execution_engine": summary["execution_engine"],
             "supported_endpoints": list(ENDPOINTS),
             "supported_response_formats": list(self._formats),
+            "supported_text_normalizations": list(NORMALIZATIONS),
             "voice_profiles": artifact.published_voices(),
             "artifact_digests": artifact.published_digests(),
             "artifact_descriptor": artifact.published_descriptor(),

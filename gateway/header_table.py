@@ -34,6 +34,8 @@ CALL: Final = {
     "x-psionic-cancellation-id": (TEXT, "the request's cancellation id"),
     "x-psionic-model-id": (TEXT, "the name that the model was asked for by"),
     "x-psionic-timeout-ms": (WHOLE, "the time that the request has"),
+    "x-psionic-csm-text-normalization": (TEXT, "what was done to the text"),
+    "x-psionic-csm-spoken-text-sha256": (TEXT, "digest of the text that is spoken"),
     "x-psionic-csm-artifact-id": (TEXT, "the artifact that speaks"),
     "x-psionic-csm-governance-schema": (TEXT, "the schema of what is said of it"),
     "x-psionic-csm-license-posture": (TEXT, "from the artifact's manifest"),

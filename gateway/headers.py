@@ -20,6 +20,8 @@ def execution_headers(call: SpeechCall, served: Served, runtime_image_ref: str) 
         "x-psionic-model-id": printable(call.model),
         **id_headers(call.job.request_id),
         "x-psionic-timeout-ms": str(call.timeout_ms),
+        "x-psionic-csm-text-normalization": call.text_normalization,
+        "x-psionic-csm-spoken-text-sha256": call.spoken_text_sha256,
         **_governance_headers(call.artifact, call.profile, runtime_image_ref),
         "x-psionic-served-backend": printable(served.backend),
         "x-psionic-execution-mode": EXECUTION_MODE,

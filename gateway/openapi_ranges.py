@@ -8,7 +8,7 @@ from typing import Any, Final
 from gateway.formats import STREAM_FORMATS
 from gateway.ids import ID
 from gateway.schema import MAX_TEMPERATURE, MIN_AUDIO_LENGTH_MS
-from gateway.text import MAX_INPUT_CHARACTERS
+from gateway.text import MAX_INPUT_CHARACTERS, NORMALIZATIONS
 from shared.messages import BATCH, CONTEXT_NONE, CONTEXT_PROMPT, INTERACTIVE, MAX_SEED
 from shared.settings import GatewaySettings
 
@@ -36,6 +36,7 @@ def ranges(settings: GatewaySettings, formats: tuple[str, ...]) -> dict[str, Spe
         },
         "context_policy": {"enum": [CONTEXT_NONE, CONTEXT_PROMPT]},
         "priority": {"enum": [INTERACTIVE, BATCH]},
+        "text_normalization": {"enum": list(NORMALIZATIONS)},
         "temperature": {"minimum": 0.0, "maximum": MAX_TEMPERATURE},
         "top_k": {"minimum": 1},
     }

@@ -67,6 +67,7 @@ class SpeechRequest(Part):
     response_format: str | None = None
     stream: bool | None = None
     stream_format: str | None = None
+    text_normalization: str | None = None
     cancellation_id: str | None = None
     timeout_ms: Unsigned | None = None
     priority: str | None = None

@@ -41,6 +41,8 @@ def lasting_facts(call: SpeechCall) -> dict[str, Any]:
         "seed": call.job.seed,
         "source_prompt_profile_id": profile.source_prompt_profile_id,
         "rollback_target": manifest.rollback_target,
+        "text_normalization": call.text_normalization,
+        "spoken_text_sha256": call.spoken_text_sha256,
     }
 
 

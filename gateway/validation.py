@@ -21,7 +21,8 @@ from gateway.schema import (
     SpeechRequest,
     VoiceReference,
 )
-from gateway.text import spoken_text
+from gateway.text import AS_SENT, NORMALIZATIONS, spoken_text
+from shared.digests import sha256_hex
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, ArtifactRegistry
 from shared.governance.voices import VoiceProfile
@@ -60,6 +61,7 @@ class SpeechCall:
     transport: Transport
     voice_turn_budget_ms: int | None
     priority: str
+    text_normalization: str
 
     @property
     def fingerprint(self) -> str:
@@ -77,7 +79,14 @@ class SpeechCall:
             job.seed,
             job.cancellation_id,
         ]
+        if self.text_normalization != AS_SENT:
+            shape.append(self.text_normalization)
         return hashlib.sha256(json.dumps(shape, separators=(",", ":")).encode()).hexdigest()
+
+    @property
+    def spoken_text_sha256(self) -> str:
+        """Digest of the text that the model is given, in UTF-8."""
+        return sha256_hex(self.job.input.encode())
 
     def within(self, trace: TraceContext | None) -> SpeechCall:
         """The same call as a part of a trace."""
@@ -111,7 +120,8 @@ class Validator:
         if request.cancellation_id is not None:
             check_id(request.cancellation_id, "cancellation_id")
         self._check_timeout(request.timeout_ms)
-        text = spoken_text(request.input)
+        normalization = _normalization(request.text_normalization)
+        text = spoken_text(request.input, normalization)
         transport = choose_transport(
             request.stream, request.stream_format, request.response_format, self._formats
         )
@@ -147,6 +157,7 @@ class Validator:
             transport=transport,
             voice_turn_budget_ms=request.voice_turn_budget_ms,
             priority=priority,
+            text_normalization=normalization,
         )
 
     def _model(self, name: str | None) -> str:
@@ -262,6 +273,16 @@ def _priority(asked: str | None) -> str:
             param="priority",
         )
     return asked or INTERACTIVE
+
+
+def _normalization(asked: str | None) -> str:
+    if asked is not None and asked not in NORMALIZATIONS:
+        raise SpeechError(
+            "unsupported_parameter",
+            f"text_normalization takes {' or '.join(NORMALIZATIONS)}",
+            param="text_normalization",
+        )
+    return asked or AS_SENT
 
 
 def _check_speakable(text: str, length_ms: int) -> None:

@@ -20,6 +20,7 @@ HEALTH_KEYS = [
     "execution_engine",
     "supported_endpoints",
     "supported_response_formats",
+    "supported_text_normalizations",
     "voice_profiles",
     "artifact_digests",
     "artifact_descriptor",

@@ -91,12 +91,33 @@ async def test_headers_carry_the_evidence(world: World) -> None:
         "x-psionic-csm-worker-id": "w1",
         "x-psionic-csm-attempt": "1",
         "x-psionic-csm-result-ttl-s": "60",
+        "x-psionic-csm-text-normalization": "none",
+        "x-psionic-csm-spoken-text-sha256": sha256_hex(HELLO["input"].encode()),
     }
     assert {name: headers.get(name) for name in expected} == expected
     times = ("first-audio-latency-ms", "full-generation-latency-ms", "csm-queue-wait-ms")
     assert all(int(headers[f"x-psionic-{name}"]) >= 0 for name in times)
     absent = ("cpu-fallback-reason", "csm-failure-code", "csm-replayed")
     assert not [name for name in absent if f"x-psionic-{name}" in headers]
+
+
+async def test_the_spoken_text_is_told_by_its_digest(world: World) -> None:
+    """In the headers, the terminal and the documents' lists; the text itself goes to the worker."""
+    call = world.post({**HELLO, "input": "It is 5 km.", "text_normalization": "spoken_en"})
+    claim = await world.worker.speak(1)
+    answer = await call.answer()
+    result = (await world.get("/psionic/csm/speech/r1")).json()["terminal"]
+    health = (await world.get("/health")).json()
+
+    told = {
+        "text_normalization": "spoken_en",
+        "spoken_text_sha256": sha256_hex(b"It is five kilometers."),
+    }
+    assert claim.job.input == "It is five kilometers."
+    assert {key: result[key] for key in told} == told
+    assert answer.headers["x-psionic-csm-spoken-text-sha256"] == told["spoken_text_sha256"]
+    assert answer.headers["x-psionic-csm-text-normalization"] == "spoken_en"
+    assert health["supported_text_normalizations"] == ["none", "spoken_en"]
 
 
 async def test_free_text_of_a_worker_can_not_break_a_header(world: World) -> None:

@@ -61,6 +61,8 @@ TERMINAL_KEYS = [
     "replayed",
     "fallback_recommended",
     "rollback_target",
+    "text_normalization",
+    "spoken_text_sha256",
 ]
 
 

@@ -168,6 +168,37 @@ def test_text_is_spoken_as_sent_but_composed(validator: Validator) -> None:
     assert check(validator, input=text).job.input == text.replace("e\u0301", "\u00e9")
 
 
+def test_text_is_spelled_out_if_asked(validator: Validator) -> None:
+    """What the model is given, its length and its digest are the spoken text's; none is as sent."""
+    call = check(validator, input="It is 5 km.", text_normalization="spoken_en")
+    plain = check(validator, input="It is 5 km.", text_normalization="none")
+    spoken = "It is five kilometers."
+
+    assert (call.job.input, call.text_normalization) == (spoken, "spoken_en")
+    assert call.job.max_frames == (1500 + 120 * len(spoken)) // 80
+    assert call.spoken_text_sha256 == "sha256:" + hashlib.sha256(spoken.encode()).hexdigest()
+    assert (plain.job.input, plain.text_normalization) == ("It is 5 km.", "none")
+    assert plain.fingerprint == check(validator, input="It is 5 km.").fingerprint
+
+
+def test_bounds_count_what_is_spoken(validator: Validator) -> None:
+    """A text that fits as written is refused where it no longer does once it is spelled out."""
+    spelled = {"text_normalization": "spoken_en"}
+
+    much = refusal(validator, input="$1 " * 1365, **spelled)
+    assert (much.code, much.param) == ("input_too_long", "input")
+    long = refusal(validator, input="$1,234 " * 50, **spelled)
+    assert (long.code, long.param) == ("input_exceeds_budget", "max_audio_length_ms")
+    assert check(validator, input="$1,234 " * 50).job.input == "$1,234 " * 50
+
+
+def test_an_unknown_normalization_is_refused(validator: Validator) -> None:
+    """By its field's name."""
+    refused = refusal(validator, text_normalization="spoken_de")
+
+    assert (refused.code, refused.param) == ("unsupported_parameter", "text_normalization")
+
+
 @pytest.mark.parametrize("text", ["a\x00b", "a\x1b", "a\x7f", "a\x85", "a\ud800", "\udc00"])
 def test_control_characters_and_surrogates_are_refused(validator: Validator, text: str) -> None:
     """Every control character but tab, CR and LF, and every unpaired surrogate."""
@@ -227,6 +258,7 @@ SHAPING: list[dict[str, Any]] = [
     {"psionic_csm": {"top_k": 49}},
     {"seed": 1},
     {"cancellation_id": "turn"},
+    {"text_normalization": "spoken_en"},
 ]
 
 

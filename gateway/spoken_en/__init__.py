@@ -1,0 +1,1 @@
+"""Written English as it is spoken, for ``text_normalization: spoken_en``."""

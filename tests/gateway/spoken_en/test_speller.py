@@ -1,0 +1,173 @@
+"""Written English as it is spoken: each rule by example, and what holds for any text."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from gateway.spoken_en.speller import spoken_en
+from gateway.text import MAX_INPUT_CHARACTERS
+
+TIMES = [
+    ("at 3:05 pm", "at three oh five p m"),
+    ("at 3:05 p.m. Then go.", "at three oh five p m. Then go."),
+    ("at 3:05 p.m. and later", "at three oh five p m and later"),
+    ("at 3 PM, at 11am", "at three p m, at eleven a m"),
+    ("10:30, 10:00, 08:05", "ten thirty, ten o'clock, eight oh five"),
+    ("15:00, 23:59, 00:15", "fifteen hundred, twenty-three fifty-nine, zero fifteen"),
+    ("0:00 is midnight", "midnight is midnight"),
+    ("10:30:15", "ten thirty and fifteen seconds"),
+    ("10.30am", "ten thirty a m"),
+    ("9am-5pm, 9-5pm", "nine a m to five p m, nine to five p m"),
+    ("10:30\u201311:45", "ten thirty to eleven forty-five"),
+]
+DATES = [
+    ("2026-11-30.", "November thirtieth, twenty twenty-six."),
+    ("Nov 30", "November thirtieth"),
+    ("Nov. 30th, 2026, I", "November thirtieth, twenty twenty-six, I"),
+    ("November 2026", "November twenty twenty-six"),
+    ("on 30 Nov 2026", "on the thirtieth of November, twenty twenty-six"),
+    ("the 1st of May", "the first of May"),
+    ("3 Sept. and", "the third of September and"),
+    ("11/30/2026", "November thirtieth, twenty twenty-six"),
+    ("30/11/2026", "November thirtieth, twenty twenty-six"),
+    ("in 1999 and since 2026", "in nineteen ninety-nine and since twenty twenty-six"),
+    ("1999-2003", "nineteen ninety-nine to two thousand three"),
+    ("the 1990s, his 20s, the 1900s", "the nineteen nineties, his twenties, the nineteen hundreds"),
+]
+MONEY = [
+    ("$1,234.56", "one thousand two hundred thirty-four dollars and fifty-six cents"),
+    ("$1 $1.01 $0.99 $5.00", "one dollar one dollar and one cent ninety-nine cents five dollars"),
+    ("\u00a33.50, \u00a30.01", "three pounds and fifty pence, one penny"),
+    ("\u20ac20 20\u20ac \u00a5500", "twenty euros twenty euros five hundred yen"),
+    ("$5k, $1.5M", "five thousand dollars, one point five million dollars"),
+    ("$2bn", "two billion dollars"),
+    ("$3 million", "three million dollars"),
+    ("-$5", "minus five dollars"),
+    ("$5-10, $5\u2013$10", "five to ten dollars, five dollars to ten dollars"),
+    ("$5/month", "five dollars per month"),
+]
+AMOUNTS = [
+    ("5 kg, 5km, 1 km", "five kilograms, five kilometers, one kilometer"),
+    ("20 \u00b0C, 10 %, 3.5%", "twenty degrees Celsius, ten percent, three point five percent"),
+    ("5 GB, 2 \u00b5m, 3 kHz", "five gigabytes, two micrometers, three kilohertz"),
+    ("100 km/h, 60mph", "one hundred kilometers per hour, sixty miles per hour"),
+    ("3-5 km, 5\u201310%", "three to five kilometers, five to ten percent"),
+    ("5 lb. bags", "five pounds bags"),
+    ("It took 5 min. Then", "It took five minutes. Then"),
+    ("a 5-year-old", "a five-year-old"),
+    ("-5, \u22125, +5", "minus five, minus five, plus five"),
+    ("\u00b15, ~5", "plus or minus five, about five"),
+    ("1st, 22nd, 111th, 1,000th", "first, twenty-second, one hundred eleventh, one thousandth"),
+    ("\u00bd cup, 2\u00bd cups", "one half cup, two and a half cups"),
+    ("2 + 2 = 4, 3 \u00d7 4", "two plus two equals four, three times four"),
+    ("Pages 3-5", "Pages three to five"),
+]
+TELEPHONES = [
+    ("555-0123", "five five five, zero one two three"),
+    ("555-010-9999", "five five five, zero one zero, nine nine nine nine"),
+    ("(555) 010-9999.", "five five five, zero one zero, nine nine nine nine."),
+    ("+1 (555) 010-9999", "plus one, five five five, zero one zero, nine nine nine nine"),
+    ("+44 20 7946 0958", "plus four four, two zero, seven nine four six, zero nine five eight"),
+    ("4242 4242 4242", "four two four two, four two four two, four two four two"),
+]
+ABBREVIATIONS = [
+    ("Mr. Smith, Mrs Jones and Dr. No", "Mister Smith, Missus Jones and Doctor No"),
+    ("St. James lives in Elm St. there", "Saint James lives in Elm Street there"),
+    ("12 St. James St.", "twelve Saint James Street."),
+    ("12 Elm Dr. by Dr. Elm", "twelve Elm Drive by Doctor Elm"),
+    ("cats, e.g. mine, i.e. two", "cats, for example mine, that is two"),
+    ("(e.g., this) etc.", "(for example, this) et cetera."),
+    ("a, b, etc. and c", "a, b, et cetera and c"),
+    ("cats & dogs, R&D, AT&T", "cats and dogs, R and D, AT and T"),
+    ("us vs. them, w/ or w/o, 24/7", "us versus them, with or without, twenty-four seven"),
+    ("no. 5, #5, Fig. 3, pp. 3-5", "number five, number five, Figure three, pages three to five"),
+    ("Elm Dr. is", "Elm Drive is"),
+    ("Acme Inc. said", "Acme Incorporated said"),
+]
+AS_WRITTEN = [
+    "Nothing to do here, is there?",
+    "03/04/2026, 2026-13-45, 29/02/2026",  # two readings, or none
+    "Score 3:2, 10:75, 25:00, 3/4",
+    "version 1.2.3, 192.168.0.1",
+    "https://example.com/a?b=5, www.example.com/5, me5@example.com",
+    "A4, mp3, COVID-19, v2, H2O, Room 5B",
+    "1 000 000 of them",
+    "12,34 and 1.234,56",
+    "2026's best, 5's",
+    "(brackets) \u2014 and dashes - too",
+    "\u0663 \u4f60\u597d \U0001f600",
+    "9" * 49,
+]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [*TIMES, *DATES, *MONEY, *AMOUNTS, *TELEPHONES, *ABBREVIATIONS],
+    ids=ascii,
+)
+def test_what_is_recognised_is_said(written: str, said: str) -> None:
+    """Times, dates, money, amounts, telephone numbers and abbreviations, where they are clear."""
+    assert spoken_en(written) == said
+
+
+@pytest.mark.parametrize("written", AS_WRITTEN, ids=ascii)
+def test_what_is_not_recognised_stays_as_it_was(written: str) -> None:
+    """Nothing is guessed: what has two readings, or none, is left to the model."""
+    assert spoken_en(written) == written
+
+
+def test_a_number_that_no_rule_claims_is_a_count() -> None:
+    """Also a year that nothing dates, and in a sentence that begins with the word No."""
+    assert spoken_en("2026 people") == "two thousand twenty-six people"
+    assert spoken_en("in 2026 km") == "in two thousand twenty-six kilometers"
+    assert spoken_en("Any left? No. 5 went.") == "Any left? No. five went."
+
+
+def test_white_space_and_punctuation_are_kept() -> None:
+    """What is around the words is the caller's."""
+    assert (
+        spoken_en("\t\u201c5\u201d,\r\n  (6)!  *7*\n")
+        == "\t\u201cfive\u201d,\r\n  (six)!  *seven*\n"
+    )
+
+
+EXAMPLES = [*TIMES, *DATES, *MONEY, *AMOUNTS, *TELEPHONES, *ABBREVIATIONS]
+PIECES = sorted({word for written, _ in EXAMPLES for word in written.split()})
+NOISE = st.text("0123456789.,:;-/$%'\"()#&+ \nAamMpkst", max_size=8)
+SOUP = st.lists(st.sampled_from(PIECES) | NOISE, max_size=12).map(" ".join)
+
+
+@hypothesis_settings(max_examples=500, deadline=None)
+@given(SOUP | st.text(max_size=60))
+@example("Dr. 2026-11-30")
+@example("1 1")
+def test_what_was_said_once_is_said_the_same_again(text: str) -> None:
+    """The spoken form of any text is its own spoken form; ends and length stay within bounds."""
+    said = spoken_en(text)
+
+    assert spoken_en(said) == said
+    assert len(said) <= 16 * len(text) + 16
+    assert bool(said.strip()) == bool(text.strip())
+
+
+HOSTILE = [
+    *("1", "1 ", "1:", "1,", "1-", "1.", "$1 ", "\u00bd ", "Dr. ", "12 Elm Elm Elm Dr. ", "+1 2 "),
+    *("1 000 ", "555 ", "(555) ", "Nov ", "11:11:11pm ", "a&", ". ", "'", " ", "-", "e.g. ", "0"),
+    *("1,000,", "\n", "No. ", "1\u20131 ", "#1 ", "1st "),
+]
+
+
+@pytest.mark.parametrize("piece", HOSTILE, ids=ascii)
+def test_hostile_text_costs_no_more_than_its_length(piece: str) -> None:
+    """The most characters that a request may have, chosen to make a pattern try again and again."""
+    text = (piece * MAX_INPUT_CHARACTERS)[:MAX_INPUT_CHARACTERS]
+    began = time.process_time()
+
+    spoken_en(text + "x")
+
+    assert time.process_time() - began < 2.0
