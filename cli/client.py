@@ -26,6 +26,7 @@ READ_S: Final = 40.0
 """Longer than the longest timeout that a gateway grants."""
 
 SPEECH: Final = "/psionic/csm/speech"
+EVIDENCE: Final = "/psionic/csm/evidence"
 
 
 class GatewayClient:
@@ -94,6 +95,16 @@ class GatewayClient:
 
     def result(self, request_id: str) -> dict[str, Any]:
         return self._get(f"{SPEECH}/{quote(request_id, safe='')}")
+
+    def evidence(self, request_id: str) -> dict[str, Any]:
+        return self._get(f"{EVIDENCE}/{quote(request_id, safe='')}")
+
+    def judge(self, request_id: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
+        """Record an outcome of a request; the same again is no other."""
+        path = f"{EVIDENCE}/{quote(request_id, safe='')}/outcome"
+        with self._reaching():
+            reply = self._http.post(path, **_json_body(outcome))
+        return self._json(reply)
 
     def speak(self, body: Mapping[str, Any]) -> tuple[bytes, Mapping[str, str]]:
         """The WAV file and the response's headers (their names in lower case)."""

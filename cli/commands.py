@@ -202,6 +202,54 @@ def cancel(
     )
 
 
+RequestId = Annotated[str, typer.Argument(help="The request's id.", show_default=False)]
+
+
+@app.command(short_help="Show what is known of a request.")
+def evidence(
+    request_id: RequestId,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write it to a file, as JSON.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is known of a request for ten minutes after it: the record to judge it by."""
+    from cli import evidence as command
+
+    command.run(url, request_id, api_key=_key(api_key), output=output, as_json=as_json)
+
+
+@app.command(short_help="Say what became of a request's speech.")
+def outcome(
+    request_id: RequestId,
+    outcome: Annotated[
+        str, typer.Argument(help="accepted, rejected, fallback_used or not_played.")
+    ],
+    shadow: Annotated[bool, typer.Option("--shadow", help="Nobody was meant to hear it.")] = False,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="A code of your own: a-z 0-9 _")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option("--reference", help="Where your own records have it.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say, once, what became of a request's speech. It is kept with the evidence."""
+    from cli import evidence as command
+
+    said = {
+        "outcome": outcome,
+        "mode": "shadow" if shadow else "live",
+        "reason": reason,
+        "reference": reference,
+    }
+    command.judge(url, request_id, said, api_key=_key(api_key), as_json=as_json)
+
+
 @app.command(short_help="Check a gateway's main promises.")
 def smoke(url: Url = DEFAULT_URL, api_key: ApiKey = None, as_json: AsJson = False) -> None:
     """Check a running gateway's main promises with a few short requests."""

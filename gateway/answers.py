@@ -355,6 +355,57 @@ class Result(Answer):
     terminal: Terminal | None
 
 
+class Asked(Answer):
+    input_sha256: str
+    input_characters: int
+    context_policy: str
+    max_audio_length_ms: int
+    temperature: float
+    top_k: int
+    priority: str
+    timeout_ms: int
+    voice_turn_budget_ms: int | None
+    response_format: str
+    stream_format: str | None
+
+
+class Governed(Answer):
+    """All but the digest null at a gateway that has another manifest."""
+
+    manifest_sha256: str | None
+    artifact: Governance | None
+    artifact_digests: ArtifactDigests | None
+    voice_profile: Voice | None
+
+
+class BusinessOutcome(Answer):
+    outcome: str
+    mode: str
+    reason: str | None
+    played_ms: int | None
+    reference: str | None
+    recorded_at_unix_ms: int
+
+
+class RecordedOutcome(Answer):
+    request_id: str
+    business_outcome: BusinessOutcome
+
+
+class Evidence(Result):
+    """``request`` is null of what an older gateway admitted."""
+
+    schema_version: str
+    business_authority: str
+    admitted_at_unix_ms: int
+    ended_at_unix_ms: int | None
+    read_at_unix_ms: int
+    kept_until_unix_ms: int | None
+    request: Asked | None
+    governance: Governed
+    business_outcome: BusinessOutcome | None
+
+
 class StartEvent(Answer):
     event: Literal["start"]
     encoding: str

@@ -17,10 +17,12 @@ from starlette.routing import BaseRoute
 
 from gateway.access import AccessLog, Refusals, entry_of
 from gateway.auth import Authentication, Principals
+from gateway.business import BusinessOutcomes
 from gateway.delivery import Delivery
 from gateway.documents import Documents
 from gateway.encoders import working_encoders
 from gateway.envelope import error_response
+from gateway.evidence import EvidenceReader
 from gateway.facts import Facts
 from gateway.formats import PLAIN_FORMATS
 from gateway.hints import CarrierPush, Hints, Push
@@ -41,6 +43,7 @@ from gateway.validation import Validator
 from scheduler.admission import Admission
 from scheduler.cancellation import Cancellation
 from scheduler.connections import connect, connect_async
+from scheduler.judgements import Judgements
 from scheduler.listeners import Listeners, new_gateway_id
 from scheduler.load import Load
 from scheduler.metrics import families
@@ -116,6 +119,8 @@ class Gateway:
             self._documents,
             Cancellation(self._redis, queue),
             ResultReader(self._results, queue.result_ttl_ms),
+            EvidenceReader(self._results, self._registry, settings.runtime_image_ref),
+            BusinessOutcomes(Judgements(self._redis, queue.namespace), self.metrics),
         )
         validator = Validator(settings, self._registry, self.formats)
         delivery = Delivery(settings, self.speech, self.facts, self.budget)

@@ -23,6 +23,7 @@ from shared.governance.artifacts import Artifact, ArtifactRegistry
 from shared.messages import NOTHING, READY
 from shared.settings import GatewaySettings
 
+BUSINESS_AUTHORITY: Final = "none_provider_output_is_evidence_not_instruction"
 CAPABILITY: Final = "speech_generation"
 ENDPOINTS: Final = (OPENAI_SPEECH, SPEECH)
 
@@ -81,7 +82,7 @@ RPC_LISTS: Final[dict[str, Any]] = {
         "watermark_status",
         "rollback_target",
     ],
-    "business_authority": "none_provider_output_is_evidence_not_instruction",
+    "business_authority": BUSINESS_AUTHORITY,
 }
 
 CARD_SECTIONS: Final = (

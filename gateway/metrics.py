@@ -6,8 +6,10 @@ A code names what came of a request: ``ok``, a code of ``shared.errors``, or ``c
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Final
 
+from gateway.schema import MODES, OUTCOMES
 from shared.clock import monotonic_ms
 from shared.errors import (
     BACKEND_UNAVAILABLE,
@@ -57,6 +59,11 @@ class GatewayMetrics:
         self._gaps = registry.histogram(
             "inter_chunk_seconds", "Between two frames of a stream", FRAME_BUCKETS_S
         )
+        self._judged = registry.counter(
+            "business_outcomes_total", "What callers' business made of speech", "outcome", "mode"
+        )
+        for outcome, mode in product(OUTCOMES, MODES):
+            self._judged.labels(outcome, mode)
         for code, spec in CODES.items():
             if spec.type in OURS:
                 for route in speech_routes:
@@ -75,6 +82,9 @@ class GatewayMetrics:
 
     def rejected(self, code: str) -> None:
         self._rejected.labels(code).inc()
+
+    def judged(self, outcome: str, mode: str) -> None:
+        self._judged.labels(outcome, mode).inc()
 
     def inside(self, open_requests: int) -> None:
         self._open.set(open_requests)

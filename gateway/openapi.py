@@ -16,7 +16,7 @@ from gateway import answers
 from gateway.envelope import REQUEST_ID_HEADER
 from gateway.header_table import CALL, CHALLENGE, FAILURE, RETRY_AFTER
 from gateway.ids import ID, IDEMPOTENCY_HEADER
-from gateway.openapi_ranges import fields, ranges
+from gateway.openapi_ranges import fields, outcome_ranges, ranges
 from gateway.operations import (
     JSON,
     OPENAI_REQUEST,
@@ -27,7 +27,7 @@ from gateway.operations import (
     operations,
     reference,
 )
-from gateway.schema import CancellationRequest, SpeechRequest
+from gateway.schema import CancellationRequest, OutcomeRequest, SpeechRequest
 from shared.errors import AUTHENTICATION, CODES, NOT_NOW
 from shared.settings import GatewaySettings
 from shared.tracing import HEADER as TRACE_HEADER
@@ -147,6 +147,7 @@ def _schemas(settings: GatewaySettings, formats: tuple[str, ...]) -> Spec:
     models: list[type[BaseModel]] = [
         SpeechRequest,
         CancellationRequest,
+        OutcomeRequest,
         answers.ErrorEnvelope,
         answers.Health,
         answers.Metadata,
@@ -154,6 +155,8 @@ def _schemas(settings: GatewaySettings, formats: tuple[str, ...]) -> Spec:
         answers.Load,
         answers.CancellationReport,
         answers.Result,
+        answers.Evidence,
+        answers.RecordedOutcome,
         answers.Probe,
         *answers.PARTS,
         *answers.LINES,
@@ -167,8 +170,15 @@ def _schemas(settings: GatewaySettings, formats: tuple[str, ...]) -> Spec:
     fields(schemas["SpeechRequest"], known)
     fields(schemas["Options"], known)
     fields(schemas["CancellationRequest"], known)
+    fields(schemas["OutcomeRequest"], outcome_ranges())
     schemas[OPENAI_REQUEST] = {**schemas["SpeechRequest"], "title": OPENAI_REQUEST}
-    for strict in ("SpeechRequest", "Options", "VoiceReference", "CancellationRequest"):
+    for strict in (
+        "SpeechRequest",
+        "Options",
+        "VoiceReference",
+        "CancellationRequest",
+        "OutcomeRequest",
+    ):
         schemas[strict] = {**schemas[strict], "additionalProperties": False}
     schemas["CancellationRequest"]["oneOf"] = [
         {"required": [name], "properties": {name: {"type": "string"}}}

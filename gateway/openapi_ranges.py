@@ -7,7 +7,14 @@ from typing import Any, Final
 
 from gateway.formats import STREAM_FORMATS
 from gateway.ids import ID
-from gateway.schema import MAX_TEMPERATURE, MIN_AUDIO_LENGTH_MS
+from gateway.schema import (
+    MAX_PLAYED_MS,
+    MAX_TEMPERATURE,
+    MIN_AUDIO_LENGTH_MS,
+    MODES,
+    OUTCOMES,
+    REASON,
+)
 from gateway.text import MAX_INPUT_CHARACTERS, NORMALIZATIONS
 from shared.messages import BATCH, CONTEXT_NONE, CONTEXT_PROMPT, INTERACTIVE, MAX_SEED
 from shared.settings import GatewaySettings
@@ -39,6 +46,17 @@ def ranges(settings: GatewaySettings, formats: tuple[str, ...]) -> dict[str, Spe
         "text_normalization": {"enum": list(NORMALIZATIONS)},
         "temperature": {"minimum": 0.0, "maximum": MAX_TEMPERATURE},
         "top_k": {"minimum": 1},
+    }
+
+
+def outcome_ranges() -> dict[str, Spec]:
+    """By name of the field, of the body that tells an outcome."""
+    return {
+        "outcome": {"enum": list(OUTCOMES)},
+        "mode": {"enum": list(MODES)},
+        "reason": {"pattern": REASON},
+        "played_ms": {"minimum": 0, "maximum": MAX_PLAYED_MS},
+        "reference": ID,
     }
 
 

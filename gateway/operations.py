@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from gateway import answers, paths
 from gateway.formats import CONTENT_TYPES, WAV
 from gateway.header_table import CALL, IDS, RESULT, STREAM
-from gateway.schema import CancellationRequest, SpeechRequest
+from gateway.schema import CancellationRequest, OutcomeRequest, SpeechRequest
 from gateway.streams import JsonlBase64, MultipartMixed, ServerSentEvents
 from shared.errors import CODES, PROBE_NO
 from shared.metrics import CONTENT_TYPE as METRICS_TYPE
@@ -25,10 +25,11 @@ Headers = Mapping[str, tuple[str, str]]
 Spec = dict[str, Any]
 
 ANYWHERE: Final = ("internal_error", "malformed_json")
-ELSEWHERE: Final = ("route_not_found", "result_not_found", "method_not_allowed")
+OUTCOME: Final = ("result_not_found", "invalid_outcome", "outcome_conflict")
+ELSEWHERE: Final = ("route_not_found", "method_not_allowed", *OUTCOME)
 QUEUE: Final = ("queue_unavailable", "queue_memory_low")
 SPEECH: Final = tuple(code for code in CODES if code not in ELSEWHERE)
-CANCELLATION: Final = (
+BODY: Final = (
     *ANYWHERE,
     *QUEUE,
     "unauthorized",
@@ -36,6 +37,9 @@ CANCELLATION: Final = (
     "unsupported_media_type",
     "invalid_type",
     "unknown_parameter",
+)
+CANCELLATION: Final = (
+    *BODY,
     "conflicting_parameter",
     "empty_request_id",
     "invalid_request_id",
@@ -118,6 +122,26 @@ def _about_requests() -> tuple[Operation, ...]:
             "Its WAV file, while it is kept",
             FINDING,
             {200: ("the file", {CONTENT_TYPES[WAV]: {}}, {**IDS, **RESULT})},
+        ),
+        Operation(
+            "get",
+            paths.EVIDENCE,
+            "readEvidence",
+            "The record by which to judge a request",
+            FINDING,
+            {200: ("whole once it has ended", content_of(answers.Evidence), IDS)},
+        ),
+        Operation(
+            "post",
+            paths.OUTCOME,
+            "recordOutcome",
+            "Say once what the business made of a request",
+            (*BODY, *OUTCOME),
+            {
+                201: ("recorded", content_of(answers.RecordedOutcome), IDS),
+                200: ("recorded before", content_of(answers.RecordedOutcome), IDS),
+            },
+            OutcomeRequest.__name__,
         ),
     )
 

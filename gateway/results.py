@@ -27,19 +27,11 @@ class ResultReader:
 
     async def document(self, principal: str, request_id: str) -> dict[str, Any]:
         """State, and once ended the terminal's keys. Raises ``result_not_found``."""
-        record = await self._find(principal, request_id)
-        return {
-            "request_id": record.request_id,
-            "cancellation_id": record.cancellation_id,
-            "state": record.state,
-            "attempt": record.attempt,
-            "generated_frame_count": record.frame_count,
-            "terminal": _terminal(record),
-        }
+        return told(await found(self._results, principal, request_id))
 
     async def audio(self, principal: str, request_id: str) -> Response:
         """The WAV file while it is kept. Raises ``result_not_found``."""
-        record = await self._find(principal, request_id)
+        record = await found(self._results, principal, request_id)
         if record.end is None or record.end.finish_reason not in (STOP, LENGTH):
             raise SpeechError("result_not_found", "this request has no finished audio")
         intake = Intake()
@@ -66,11 +58,25 @@ class ResultReader:
         async for frame in self._results.frames(job_id):
             yield frame.pcm
 
-    async def _find(self, principal: str, request_id: str) -> JobRecord:
-        record = await self._results.find(principal, request_id)
-        if record is None:
-            raise SpeechError("result_not_found", "no such request is known, or no longer")
-        return record
+
+async def found(results: Results, principal: str, request_id: str) -> JobRecord:
+    """The record that this principal's id stands for. Raises ``result_not_found``."""
+    record = await results.find(principal, request_id)
+    if record is None:
+        raise SpeechError("result_not_found", "no such request is known, or no longer")
+    return record
+
+
+def told(record: JobRecord) -> dict[str, Any]:
+    """How a request stands, and once ended the terminal's keys."""
+    return {
+        "request_id": record.request_id,
+        "cancellation_id": record.cancellation_id,
+        "state": record.state,
+        "attempt": record.attempt,
+        "generated_frame_count": record.frame_count,
+        "terminal": _terminal(record),
+    }
 
 
 def _terminal(record: JobRecord) -> dict[str, Any] | None:

@@ -17,10 +17,12 @@ from gateway import paths
 from gateway.access import ROUTE, SPAN, entry_of
 from gateway.auth import PRINCIPAL
 from gateway.bodies import read_json
+from gateway.business import BusinessOutcomes
 from gateway.delivery import Delivery
 from gateway.documents import Documents
 from gateway.door import Door
 from gateway.envelope import error_response, id_headers
+from gateway.evidence import EvidenceReader
 from gateway.facts import Facts
 from gateway.ids import RequestIds, check_id, is_id
 from gateway.metrics import CLIENT_GONE
@@ -28,6 +30,7 @@ from gateway.presence import Presence
 from gateway.results import ResultReader
 from gateway.schema import (
     CancellationRequest,
+    OutcomeRequest,
     SpeechRequest,
     parse,
     refuse_unknown,
@@ -151,11 +154,18 @@ class Endpoints:
     """The routes that are answered at once."""
 
     def __init__(
-        self, documents: Documents, cancellation: Cancellation, results: ResultReader
+        self,
+        documents: Documents,
+        cancellation: Cancellation,
+        results: ResultReader,
+        evidence: EvidenceReader,
+        outcomes: BusinessOutcomes,
     ) -> None:
         self._documents = documents
         self._cancellation = cancellation
         self._results = results
+        self._evidence = evidence
+        self._outcomes = outcomes
 
     async def health(self, _: Request) -> Response:
         return JSONResponse(await self._documents.health())
@@ -184,6 +194,21 @@ class Endpoints:
 
     async def audio(self, request: Request) -> Response:
         return await self._results.audio(request.scope[PRINCIPAL], _path_id(request))
+
+    async def evidence(self, request: Request) -> Response:
+        id_ = _path_id(request)
+        document = await self._evidence.document(request.scope[PRINCIPAL], id_)
+        return JSONResponse(document, headers={**id_headers(id_), "cache-control": "no-store"})
+
+    async def outcome(self, request: Request) -> Response:
+        id_ = _path_id(request)
+        said = parse(OutcomeRequest, await read_json(request.headers, request.receive))
+        refuse_unknown(said.unknown())
+        outcome, is_new = await self._outcomes.record(request.scope[PRINCIPAL], id_, said)
+        names = ("outcome", "mode", "reason", "played_ms", "reference")
+        entry_of(request.scope).update({name: outcome[name] for name in names}, repeated=not is_new)
+        document = {"request_id": id_, "business_outcome": outcome}
+        return JSONResponse(document, 201 if is_new else 200, id_headers(id_))
 
 
 def _path_id(request: Request) -> str:
@@ -235,6 +260,8 @@ def speech_routes(
         _route(paths.CANCELLATIONS, endpoints.cancel, "POST"),
         _route(paths.RESULT, endpoints.result),
         _route(paths.RESULT_AUDIO, endpoints.audio),
+        _route(paths.EVIDENCE, endpoints.evidence),
+        _route(paths.OUTCOME, endpoints.outcome, "POST"),
         _route(paths.METADATA, endpoints.metadata),
         _route(paths.LOAD, endpoints.load),
         _route(paths.MODELS, endpoints.models),

@@ -16,6 +16,11 @@ from shared.errors import SpeechError
 
 MIN_AUDIO_LENGTH_MS: Final = 80
 MAX_TEMPERATURE: Final = 2.0
+OUTCOMES: Final = ("accepted", "rejected", "fallback_used", "not_played")
+MODES: Final = ("live", "shadow")
+MAX_PLAYED_MS: Final = 60_000
+REASON: Final = "^[a-z][a-z0-9_]{0,63}$"
+"""What a reason may be: a code of the caller's own. Nothing that was said fits in."""
 
 _SHOWN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -96,6 +101,16 @@ class CancellationRequest(Part):
 
     cancellation_id: str | None = None
     request_id: str | None = None
+
+
+class OutcomeRequest(Part):
+    """What the caller's business made of a request, in codes and a number: text has no place."""
+
+    outcome: str
+    mode: str | None = None
+    reason: str | None = None
+    played_ms: Unsigned | None = None
+    reference: str | None = None
 
 
 AnyPart = TypeVar("AnyPart", bound=Part)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from gateway import runtime
 from gateway.door import Door
+from gateway.evidence import asked
 from gateway.facts import Facts
 from gateway.hints import Hints
 from gateway.metrics import GatewayMetrics
@@ -114,7 +115,7 @@ class Speech:
             call.fingerprint,
             timeout_ms,
             call.job,
-            lasting_facts(call),
+            {**lasting_facts(call), "asked": asked(call)},
             call.priority,
         )
 

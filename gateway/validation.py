@@ -56,6 +56,8 @@ class SpeechCall:
     job: SpeechJob = field(repr=False)
     artifact: Artifact = field(repr=False)
     profile: VoiceProfile = field(repr=False)
+    sent: str = field(repr=False)
+    """The text as it came, before it was given the form that is spoken."""
     model: str
     timeout_ms: int
     transport: Transport
@@ -152,6 +154,7 @@ class Validator:
             ),
             artifact=artifact,
             profile=profile,
+            sent=request.input,
             model=model,
             timeout_ms=request.timeout_ms or self._default_timeout_ms(length_ms),
             transport=transport,

@@ -20,8 +20,19 @@ READ_AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was said of a request, and when, on Redis's clock."""
+
+    text: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobRecord:
-    """One job as Redis has it. ``end`` is None while it lives; ``facts`` are the gateway's."""
+    """One job as Redis has it. ``end`` is None while it lives; ``facts`` are the gateway's.
+
+    ``admitted_ms`` is on Redis's clock. ``judgement``: what the caller's business said afterwards.
+    """
 
     job_id: str
     request_id: str
@@ -31,6 +42,8 @@ class JobRecord:
     frame_count: int
     end: End | None
     facts: dict[str, Any]
+    admitted_ms: int
+    judgement: Judgement | None
 
 
 class Results:
@@ -61,7 +74,18 @@ class Results:
             frame_count=int(job[b"frames"]),
             end=_end(job) if job[b"state"] == b"ended" else None,
             facts=json.loads(job[b"facts"]),
+            admitted_ms=int(job[b"admitted_ms"]),
+            judgement=_judgement(job),
         )
+
+    async def clock(self, job_id: str) -> tuple[int, int]:
+        """Now on Redis's clock, and for how long this job's record is still kept, in ms."""
+        with refusing_when_away():
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.time()
+                pipe.pttl(self._keys.job(job_id))
+                (seconds, micros), left_ms = await pipe.execute()
+        return seconds * 1000 + micros // 1000, max(0, left_ms)
 
     async def frames(self, job_id: str) -> AsyncIterator[FrameRecord]:
         """The frames of a job, in order, read a few at a time; none once they are not kept."""
@@ -92,3 +116,8 @@ def _end(job: dict[bytes, bytes]) -> End:
         full_generation_latency_ms=int(job[b"total_ms"]),
         terminal=events.parse_terminal(job[b"terminal"]),
     )
+
+
+def _judgement(job: dict[bytes, bytes]) -> Judgement | None:
+    text = job.get(b"judgement")
+    return None if text is None else Judgement(text.decode(), int(job[b"judged_ms"]))

@@ -39,11 +39,16 @@ MANIFEST_NAME: Final = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A checked pair of manifests and the directory that they describe."""
+    """A checked pair of manifests and the directory that they describe.
+
+    ``manifest_digest`` is ``sha256:...`` of the manifest's own bytes, which name every other file,
+    so it stands for all that governs.
+    """
 
     directory: Path
     manifest: ArtifactManifest
     voices: VoiceManifest
+    manifest_digest: str
 
     @property
     def artifact_id(self) -> str:
@@ -193,7 +198,7 @@ def load_artifact(directory: Path) -> Artifact:
     data = read_manifest(directory / MANIFEST_NAME, REFUSED)
     manifest = parse_manifest(ArtifactManifest, data, MANIFEST_NAME, REFUSED)
     voices = _load_voices(directory, manifest)
-    return Artifact(directory, manifest, voices)
+    return Artifact(directory, manifest, voices, sha256_hex(data))
 
 
 def _load_voices(directory: Path, manifest: ArtifactManifest) -> VoiceManifest:

@@ -138,7 +138,7 @@ def test_every_failure_is_in_the_runbook() -> None:
 def test_every_route_is_in_the_contract() -> None:
     """The table of routes holds exactly those that the gateway serves."""
     anything = cast(Any, lambda _: None)
-    endpoints = Endpoints(anything, anything, anything)
+    endpoints = Endpoints(anything, anything, anything, anything, anything)
     routes = speech_routes(
         anything,
         anything,

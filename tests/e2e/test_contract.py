@@ -90,12 +90,24 @@ def test_every_header_and_key_that_is_served_is_on_the_page(url: str) -> None:
         )
         events = [json.loads(line) for line in streamed.text.splitlines()]
         result = client.get(f"{SPEECH}/keys").json()
+        client.post("/psionic/csm/evidence/keys/outcome", json={"outcome": "accepted"})
+        evidence = client.get("/psionic/csm/evidence/keys").json()
         load = client.get("/psionic/csm/load").json()
         refusal = client.post(SPEECH, json={}).json()["error"]
 
     headers = {name for name in (*whole.headers, *streamed.headers) if name.startswith("x-")}
     streams = {"x-psionic-streaming-mode", "x-psionic-stream-window-frames"}
-    documents = (*events, result, result["terminal"], load, *load["artifacts"], *load["gateways"])
+    parts = ("request", "governance", "business_outcome")
+    told = (evidence, *(evidence[part] for part in parts))
+    documents = (
+        *events,
+        result,
+        result["terminal"],
+        *told,
+        load,
+        *load["artifacts"],
+        *load["gateways"],
+    )
     keys = {key for document in documents for key in document}
 
     assert headers - named() - streams == set()

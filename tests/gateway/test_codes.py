@@ -109,6 +109,23 @@ async def other_meaning(world: World) -> Answer:
     return answer
 
 
+async def judged(world: World, *outcomes: str) -> Answer:
+    call = world.post(HELLO, headers=AUTH)
+    await world.worker.speak(1)
+    await call.answer()
+    for outcome in outcomes:
+        answer = await refused(world, {"outcome": outcome}, path="/psionic/csm/evidence/r1/outcome")
+    return answer
+
+
+async def not_an_outcome(world: World) -> Answer:
+    return await judged(world, "great")
+
+
+async def another_outcome(world: World) -> Answer:
+    return await judged(world, "accepted", "rejected")
+
+
 async def cancelled(world: World) -> Answer:
     await refused(world, {"request_id": "r1"}, path="/psionic/csm/cancellations")
     return await refused(world)
@@ -219,6 +236,7 @@ TABLE = [
     at_the_door("unsupported_parameter"),
     at_the_door("conflicting_parameter"),
     at_the_door("context_overflow"),
+    Row("invalid_outcome", 400, INVALID, False, not_an_outcome),
     # A manifest with such a voice doesn't load, and the door checks what the sampler would refuse.
     Row("voice_profile_unapproved", 400, INVALID, False, stated("voice_profile_unapproved")),
     Row("invalid_generation_window", 400, INVALID, False, stated("invalid_generation_window")),
@@ -229,6 +247,7 @@ TABLE = [
     at_the_door("result_not_found", 404, "not_found_error"),
     at_the_door("method_not_allowed", 405, INVALID, "allow"),
     Row("request_id_conflict", 409, "conflict_error", False, other_meaning, (), True),
+    Row("outcome_conflict", 409, "conflict_error", False, another_outcome),
     Row("cancelled", 409, "conflict_error", False, cancelled, (), True),
     at_the_door("body_too_large", 413),
     at_the_door("unsupported_media_type", 415),

@@ -49,6 +49,38 @@ def test_a_job_travels_by_rq(process: Process, threads: ThreadPoolExecutor) -> N
     assert "Hello" not in json.dumps(process.lines)
 
 
+def test_of_many_outcomes_exactly_one_is_recorded(
+    process: Process, threads: ThreadPoolExecutor
+) -> None:
+    """Those that say the same agree, the others are refused, and the one outlasts Redis."""
+    answer = threads.submit(process.post, HELLO)
+    claim = process.claim()
+    process.worker.post(claim, 0)
+    process.worker.end(claim, 1)
+    assert answer.result(10).status_code == 200
+    path = "/psionic/csm/evidence/r1"
+    outcomes = ["accepted", "rejected", "fallback_used", "not_played"] * 2
+
+    told = list(
+        threads.map(
+            lambda said: process.http.post(f"{path}/outcome", json={"outcome": said}), outcomes
+        )
+    )
+    process.server.stop(kill=True)
+    process.server.start()
+
+    wait_until(process.redis_answers)
+    recorded = process.http.get(path).json()["business_outcome"]
+    assert sorted(reply.status_code for reply in told) == [200, 201, *[409] * 6]
+    for reply in told:
+        if reply.is_success:
+            assert reply.json()["business_outcome"] == recorded
+        else:
+            assert reply.json()["error"]["code"] == "outcome_conflict"
+    wait_until(lambda: sum("outcome" in line for line in process.lines) >= 2)
+    assert {line["outcome"] for line in process.lines if "outcome" in line} == {recorded["outcome"]}
+
+
 def test_a_raw_stream_that_fails_is_a_broken_transfer(
     process: Process, threads: ThreadPoolExecutor
 ) -> None:
