@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute
 from gateway.access import AccessLog, Refusals, entry_of
 from gateway.auth import Authentication, Principals
 from gateway.business import BusinessOutcomes
+from gateway.console import Console
 from gateway.delivery import Delivery
 from gateway.documents import Documents
 from gateway.encoders import working_encoders
@@ -144,6 +145,7 @@ class Gateway:
             ready=self._ready,
             metrics=self._metrics_page,
             described=self._described,
+            console=Console().page,
         )
 
     def drain(self) -> None:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.paths import HEALTH, METRICS
+from gateway.paths import CONSOLE, HEALTH, METRICS
 from shared.errors import SpeechError
 
 OPEN: Final = "open"
@@ -45,8 +45,8 @@ class Principals:
 
 
 def is_public(path: str) -> bool:
-    """Probes and scrapers come without a key."""
-    return path in (METRICS, HEALTH) or path.startswith(f"{HEALTH}/")
+    """Probes and scrapers come without a key; so does the console's page, which holds no data."""
+    return path in (METRICS, HEALTH, CONSOLE) or path.startswith(f"{HEALTH}/")
 
 
 class Authentication:

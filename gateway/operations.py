@@ -9,6 +9,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from gateway import answers, paths
+from gateway.console import CONTENT_TYPE as PAGE_TYPE
 from gateway.formats import CONTENT_TYPES, WAV
 from gateway.header_table import CALL, IDS, RESULT, STREAM
 from gateway.schema import CancellationRequest, OutcomeRequest, SpeechRequest
@@ -162,6 +163,15 @@ def _about_the_service() -> tuple[Operation, ...]:
             "Metrics for Prometheus",
             ANYWHERE,
             {200: ("text form", {METRICS_TYPE: {"schema": {"type": "string"}}}, {})},
+            public=True,
+        ),
+        Operation(
+            "get",
+            paths.CONSOLE,
+            "console",
+            "A page for people: how it stands, and a form that speaks",
+            ANYWHERE,
+            {200: ("the page", {PAGE_TYPE: {"schema": {"type": "string"}}}, {})},
             public=True,
         ),
     )

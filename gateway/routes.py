@@ -253,6 +253,7 @@ def speech_routes(
     ready: Get,
     metrics: Get,
     described: Get,
+    console: Get,
 ) -> Sequence[BaseRoute]:
     return (
         _route(paths.SPEECH, native, "POST"),
@@ -270,6 +271,7 @@ def speech_routes(
         _route(paths.READY, ready),
         _route(paths.METRICS, metrics),
         _route(paths.DESCRIPTION, described),
+        _route(paths.CONSOLE, console),
     )
 
 

@@ -147,6 +147,7 @@ def test_every_route_is_in_the_contract() -> None:
         ready=anything,
         metrics=anything,
         described=anything,
+        console=anything,
     )
     served = {cast(Any, route).path for route in routes}
 

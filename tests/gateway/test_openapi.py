@@ -161,7 +161,7 @@ def test_keys_are_declared_where_they_are_needed() -> None:
     public = {
         path for path, each in keyed["paths"].items() if each.get("get", {}).get("security") == []
     }
-    assert public == {"/health", "/health/live", "/health/ready", "/metrics"}
+    assert public == {"/health", "/health/live", "/health/ready", "/metrics", "/console"}
 
 
 async def test_no_header_is_undeclared(world: World) -> None:
