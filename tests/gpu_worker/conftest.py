@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from gpu_worker.engine import Engine
 from gpu_worker.model.demo import build_demo
 from shared.governance.artifacts import Artifact
+from tests.gpu_worker.tiny import make_engine
 from tests.gpu_worker.worker_stage import RunningWorker
 
 torch.set_num_threads(1)
@@ -32,3 +34,10 @@ def demo_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 def tiny_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     """The same at the smallest size. Not to be changed by a test."""
     return build_demo(tmp_path_factory.mktemp("tiny") / "csm-tiny-test", "tiny")
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    """One for all tests that leave it idle: a lane that was used is a new lane."""
+    with torch.inference_mode():
+        return make_engine()[0]

@@ -1,8 +1,8 @@
-"""Ways for a row to end, all at once in one batch, and at the last position that there is."""
+"""Ways for a row to end: by its model, its budget, silence; one by one, and all in one batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from unittest.mock import patch
 
@@ -10,11 +10,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpu_worker.engine import QUIET_PEAK
+from gpu_worker.engine import QUIET_PEAK, Engine
 from gpu_worker.lanes import Ended
 from gpu_worker.sampling import Draw
 from gpu_worker.step import FrameStep
-from tests.gpu_worker.tiny import LANES, Log, Tone, generation, make_engine, random_model, run
+from tests.gpu_worker.tiny import (
+    LANES,
+    Log,
+    Tone,
+    generation,
+    make_engine,
+    random_model,
+    run,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -118,3 +126,71 @@ def test_to_the_last_position() -> None:
 
     assert undisturbed.end("a") == Ended("a", "length", None, None, "", 15, 2032)
     assert again.frames("a") == undisturbed.frames("a")[9:]
+
+
+@pytest.mark.parametrize("frame", [1, 4])
+def test_the_end_frame_ends_the_row(frame: int) -> None:
+    """An all-zero frame stops the row; it is neither counted nor decoded nor emitted."""
+    engine, step = make_engine()
+    undisturbed = run(engine, [generation("a", max_frames=6)])
+
+    with choosing_ends(step, {0: frame}):
+        log = run(engine, [generation("a", max_frames=6)])
+
+    assert log.end("a") == Ended("a", "stop", "eos", None, "", frame, 13)
+    assert log.frames("a") == undisturbed.frames("a")[:frame]
+
+
+def test_an_end_before_the_first_frame_is_no_speech() -> None:
+    """A model that ends at once has said nothing, and that is a failure, not an empty success."""
+    model = random_model()
+    model.backbone.norm.scale.zero_()
+    model.decoder.norm.scale.zero_()
+    engine, _ = make_engine(model)
+
+    log = run(engine, [generation("a", temperature=0.0)])
+
+    end = log.end("a")
+    assert (end.finish_reason, end.failure_code) == ("error", "no_audio_generated")
+    assert (end.frame_count, log.frames("a")) == (0, [])
+
+
+def test_replay_then_the_end_frame() -> None:
+    """An end frame right after a replay is an end by eos: there was speech, delivered before."""
+    engine, step = make_engine()
+    codes = tuple(run(engine, [generation("a")]).codes("a")[:3])
+
+    with choosing_ends(step, {0: 3}):
+        log = run(engine, [generation("a", replay=codes)])
+
+    assert log.events == [Ended("a", "stop", "eos", None, "", 3, 13)]
+
+
+def silent_engine(level: Callable[[int], int]) -> Engine:
+    return make_engine(codec=Tone(LANES, level))[0]
+
+
+def test_silence_ends_the_row() -> None:
+    """A run of near-silent frames as long as asked for ends the row with its cause."""
+    engine = silent_engine(lambda frame: QUIET_PEAK if frame >= 4 else QUIET_PEAK + 1)
+
+    log = run(engine, [generation("a", max_frames=40, silence_stop_frames=5)])
+
+    assert log.end("a") == Ended("a", "stop", "silence", None, "", 9, 13)
+    assert len(log.frames("a")) == 9
+
+
+def test_a_pause_is_not_the_end() -> None:
+    """A sound in between starts the count anew, and samples below zero count too."""
+    engine = silent_engine(lambda frame: -QUIET_PEAK - 1 if frame % 5 == 4 else 0)
+
+    log = run(engine, [generation("a", max_frames=21, silence_stop_frames=5)])
+
+    assert log.end("a").finish_reason == "length"
+
+
+def test_silence_may_be_allowed() -> None:
+    """0 turns the silence stop off."""
+    log = run(silent_engine(lambda _: 0), [generation("a", max_frames=30)])
+
+    assert log.end("a").finish_reason == "length"

@@ -21,6 +21,7 @@ from shared.digests import CodebookDigest, Pcm16Digest
 from tests.gpu_worker.parity import drawn
 from tests.gpu_worker.tiny import (
     LANES,
+    PROMPTED,
     TINY,
     Log,
     build,
@@ -31,7 +32,6 @@ from tests.gpu_worker.tiny import (
     run,
 )
 
-PROMPTED: Final = "prompt_profile_only"
 CHUNK: Final = 8
 REQUESTS: Final = {
     each.key: each

@@ -7,17 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import torch
 
-from gpu_worker.engine import QUIET_PEAK, Engine
+from gpu_worker.engine import QUIET_PEAK, REPLAYED_PER_TICK, Engine
 from gpu_worker.lanes import Generation
 from gpu_worker.model.csm import CsmModel
-from tests.gpu_worker.tiny import LANES, Log, Tone, generation, make_engine, random_model, run
+from tests.gpu_worker.tiny import (
+    LANES,
+    PROMPTED,
+    Log,
+    Tone,
+    generation,
+    make_engine,
+    random_model,
+    run,
+    run_until,
+)
 
-PROMPTED: Final = "prompt_profile_only"
 DTYPES: Final = pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"]
 )
@@ -134,3 +143,75 @@ def test_a_stop_in_mid_replay_leaves_nothing() -> None:
 
     assert log.released() == ["gone"]
     assert log.frames("a") == undisturbed.frames("a")
+
+
+def test_replay_in_company(engine: Engine) -> None:
+    """Replayed rows disturb no neighbour and are not disturbed, over many frames."""
+    first = generation("a", max_frames=30, context_policy=PROMPTED)
+    other = generation("b", max_frames=25, seed=9)
+    alone = {each.key: run(engine, [each]) for each in (first, other)}
+
+    log = run(engine, [replace(first, replay=tuple(alone["a"].codes("a")[:20])), other])
+
+    assert log.frames("a") == alone["a"].frames("a")[20:]
+    assert log.frames("b") == alone["b"].frames("b")
+
+
+def test_replay_runs_no_depth_decoder() -> None:
+    """Delivered frames cost a backbone pass and a decode each, a few per tick."""
+    engine, step = make_engine()
+    codes = tuple(run(engine, [generation("a", max_frames=9)]).codes("a"))
+    calls = {"speak": 0, "repeat": 0}
+    speak, repeat = step.speak, step.repeat
+
+    def counted(name: str, call: Any) -> Any:
+        def wrapper(*arguments: Any) -> Any:
+            calls[name] += 1
+            return call(*arguments)
+
+        return wrapper
+
+    step.speak = counted("speak", speak)  # type: ignore[method-assign]
+    step.repeat = counted("repeat", repeat)  # type: ignore[method-assign]
+    log = run(engine, [generation("a", max_frames=10, replay=codes[:9])])
+
+    assert calls == {"speak": 1, "repeat": 9}
+    assert [frame.index for frame in log.frames("a")] == [9]
+
+
+def test_replay_leaves_room_for_the_others() -> None:
+    """Between two frames of a speaking row at most a few frames are replayed."""
+    engine, step = make_engine()
+    codes = tuple(run(engine, [generation("b", max_frames=40)]).codes("b"))
+    log, marks = Log(), []
+    run_until(engine, log, generation("a", text="x", max_frames=60), frames=1)
+    repeat = step.repeat
+    step.repeat = lambda *a: (marks.append(len(log.frames("a"))), repeat(*a))[1]  # type: ignore
+    engine.submit(generation("b", text="x", max_frames=41, replay=codes))
+    while not engine.is_idle:
+        engine.tick(log)
+
+    assert max(marks.count(mark) for mark in marks) == REPLAYED_PER_TICK
+
+
+def test_replay_of_everything(engine: Engine) -> None:
+    """An attempt that had delivered its whole budget ends at once, emitting nothing."""
+    whole = generation("a", max_frames=5)
+    undisturbed = run(engine, [whole])
+
+    again = run(engine, [replace(whole, replay=tuple(undisturbed.codes("a")))])
+
+    assert again.events == [undisturbed.end("a")]
+
+
+@pytest.mark.parametrize(
+    "replay",
+    [(b"short",), (b"\xff" * 64,), (bytes(64),), (b"\x01\x00" * 32,) * 7],
+    ids=["short", "foreign", "end-frame", "too-many"],
+)
+def test_replay_of_nonsense_is_refused(engine: Engine, replay: tuple[bytes, ...]) -> None:
+    """Codes that this model can't have made end the row and reach neither model nor codec."""
+    log = run(engine, [generation("a", replay=replay)])
+
+    assert log.end("a").failure_code == "csm_synthesis_failed"
+    assert log.frames("a") == []

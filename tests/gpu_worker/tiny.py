@@ -18,6 +18,7 @@ from gpu_worker.model.config_json import to_json
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.prompt import Frames, Prompt, build_prompt, context_segment, text_frames
 from gpu_worker.step import FrameStep
+from shared.messages import CONTEXT_PROMPT
 
 TINY = CsmConfig(
     backbone=replace(
@@ -44,6 +45,7 @@ TINY = CsmConfig(
 )
 VOICE = "test/voice"
 LANES = 4
+PROMPTED = CONTEXT_PROMPT
 
 
 def random_model(
@@ -191,6 +193,13 @@ def run(engine: Engine, generations: Sequence[Generation] = (), limit: int = 200
             return log
         engine.tick(log)
     raise AssertionError("the engine did not come to an end")
+
+
+def run_until(engine: Engine, log: Log, each: Generation, frames: int) -> None:
+    """Submit it and let the engine turn until it has spoken so many frames."""
+    engine.submit(each)
+    while len(log.frames(each.key)) < frames:
+        engine.tick(log)
 
 
 def oracle(config: CsmConfig, seed: int = 0) -> Any:
