@@ -1,4 +1,4 @@
-"""``psionic-csm bench``: the arguments; ``cli/bench*.py`` do the work."""
+"""``psionic-csm bench``: the arguments; ``cli/bench_*.py`` do the work."""
 
 from __future__ import annotations
 
@@ -11,47 +11,100 @@ ReportFile = Annotated[Path | None, typer.Option("--json", help="Write all numbe
 TablesFile = Annotated[
     Path | None, typer.Option("--markdown", help="Write the tables to this file.")
 ]
+EnginePlot = Annotated[
+    Path | None, typer.Option("--plot", help="Write throughput against lanes as an SVG.")
+]
+LoadPlot = Annotated[
+    Path | None, typer.Option("--plot", help="Write depth and latencies as an SVG.")
+]
+
+Size = Annotated[str, typer.Option("--size", help="full is CSM-1B's; also demo and tiny.")]
+ArtifactDir = Annotated[
+    Path | None, typer.Option("--artifact", help="Measure the artifact in this directory instead.")
+]
+LaneNumbers = Annotated[str, typer.Option("--lanes", help="Numbers of lanes to measure.")]
+Frames = Annotated[int, typer.Option("--frames", min=2, max=1000, help="Frames of each variant.")]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", min=1, max=256, help="Torch threads; default: every core."),
+]
+Chunk = Annotated[
+    int, typer.Option("--chunk", min=1, max=512, help="Positions of a prefill chunk.")
+]
+Dtype = Annotated[
+    str | None, typer.Option("--dtype", help="bfloat16 or float32; default: bfloat16 for full.")
+]
+
+RedisUrl = Annotated[
+    str | None, typer.Option("--redis-url", help="Default: as the service's processes.")
+]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", help="Default: as the service's processes.")
+]
+Settle = Annotated[
+    float,
+    typer.Option("--settle", min=0, max=600, help="Seconds that a passing difference may last."),
+]
+
+StreamSeconds = Annotated[
+    float, typer.Option("--seconds", min=1, max=16, help="How long the streams are measured.")
+]
+Streams = Annotated[
+    int, typer.Option("--streams", min=1, max=512, help="Streams at once, one lane each.")
+]
+
+Url = Annotated[
+    str | None, typer.Option("--url", help="A gateway to load; default: a stack started for it.")
+]
+ApiKey = Annotated[str | None, typer.Option("--api-key", help="Default: PSIONIC_CSM_API_KEY.")]
+PhaseSeconds = Annotated[float, typer.Option("--seconds", min=1, max=86_400, help="Of each phase.")]
+Load = Annotated[
+    float, typer.Option("--load", min=0.01, max=100, help="Over what the lanes can speak.")
+]
+Overload = Annotated[
+    float | None,
+    typer.Option(
+        "--overload", min=1, max=100, help="A phase at capacity, then one at so many times it."
+    ),
+]
+Rate = Annotated[
+    float | None,
+    typer.Option("--rate", min=0.01, help="Calls a second, in the place of --load."),
+]
+Mix = Annotated[str, typer.Option("--mix", help="Lengths in seconds and their weights.")]
+Timeouts = Annotated[str, typer.Option("--timeouts", help="Seconds; each call has one of them.")]
+Lanes = Annotated[
+    int, typer.Option("--lanes", min=1, max=512, help="Of each worker of the own stack.")
+]
+Workers = Annotated[int, typer.Option("--workers", min=1, max=64, help="Of the own stack.")]
+StepMs = Annotated[
+    float, typer.Option("--step-ms", min=1, max=1000, help="A frame's time in a lane.")
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of arrivals and lengths.")]
 
 app = typer.Typer(help="Measurements on this machine.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("engine")
 def bench_engine(
-    size: Annotated[
-        str, typer.Option("--size", help="full is CSM-1B's; also demo and tiny.")
-    ] = "full",
-    artifact: Annotated[
-        Path | None,
-        typer.Option("--artifact", help="Measure the artifact in this directory instead."),
-    ] = None,
-    lanes: Annotated[str, typer.Option("--lanes", help="Numbers of lanes to measure.")] = "1,2,4,8",
-    frames: Annotated[
-        int, typer.Option("--frames", min=2, max=1000, help="Frames of each variant.")
-    ] = 24,
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", min=1, max=256, help="Torch threads; default: every core."),
-    ] = None,
-    chunk: Annotated[
-        int, typer.Option("--chunk", min=1, max=512, help="Positions of a prefill chunk.")
-    ] = 32,
-    dtype: Annotated[
-        str | None,
-        typer.Option("--dtype", help="bfloat16 or float32; default: bfloat16 for full."),
-    ] = None,
+    size: Size = "full",
+    artifact: ArtifactDir = None,
+    lanes: LaneNumbers = "1,2,4,8",
+    frames: Frames = 24,
+    threads: Threads = None,
+    chunk: Chunk = 32,
+    dtype: Dtype = None,
     report_file: ReportFile = None,
-    plot_file: Annotated[
-        Path | None, typer.Option("--plot", help="Write throughput against lanes as an SVG.")
-    ] = None,
+    plot_file: EnginePlot = None,
 ) -> None:
     """Measure the engine on seeded weights, beside transformers and the memory's own bandwidth.
 
     The weights are built once, in the cache directory: some 3.5 GB at full size.
     """
-    from cli import bench as command
+    from cli import bench_engine as command
 
     command.run(
-        command.Wish(
+        command.EngineWish(
             size=size,
             artifact=artifact,
             lanes=lanes,
@@ -67,18 +120,7 @@ def bench_engine(
 
 @app.command("check")
 def bench_check(
-    redis_url: Annotated[
-        str | None, typer.Option("--redis-url", help="Default: as the service's processes.")
-    ] = None,
-    namespace: Annotated[
-        str | None, typer.Option("--namespace", help="Default: as the service's processes.")
-    ] = None,
-    settle_s: Annotated[
-        float,
-        typer.Option(
-            "--settle", min=0, max=600, help="Seconds that a passing difference may last."
-        ),
-    ] = 10.0,
+    redis_url: RedisUrl = None, namespace: Namespace = None, settle_s: Settle = 10.0
 ) -> None:
     """Prove from outside that a running deployment's books balance; exit code 1 when they don't.
 
@@ -92,12 +134,8 @@ def bench_check(
 
 @app.command("queue")
 def bench_queue(
-    seconds: Annotated[
-        float, typer.Option("--seconds", min=1, max=16, help="How long the streams are measured.")
-    ] = 12.0,
-    streams: Annotated[
-        int, typer.Option("--streams", min=1, max=512, help="Streams at once, one lane each.")
-    ] = 64,
+    seconds: StreamSeconds = 12.0,
+    streams: Streams = 64,
     report_file: ReportFile = None,
     tables_file: TablesFile = None,
 ) -> None:
@@ -116,48 +154,21 @@ def bench_queue(
 
 @app.command("load")
 def bench_load(
-    url: Annotated[
-        str | None,
-        typer.Option("--url", help="A gateway to load; default: a stack started for it."),
-    ] = None,
-    api_key: Annotated[
-        str | None, typer.Option("--api-key", help="Default: PSIONIC_CSM_API_KEY.")
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option("--seconds", min=1, max=86_400, help="Of each phase.")
-    ] = 60.0,
-    load: Annotated[
-        float, typer.Option("--load", min=0.01, max=100, help="Over what the lanes can speak.")
-    ] = 0.8,
-    overload: Annotated[
-        float | None,
-        typer.Option(
-            "--overload", min=1, max=100, help="A phase at capacity, then one at so many times it."
-        ),
-    ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option("--rate", min=0.01, help="Calls a second, in the place of --load."),
-    ] = None,
-    mix: Annotated[
-        str, typer.Option("--mix", help="Lengths in seconds and their weights.")
-    ] = "0.8:3,2.4:5,6.4:2",
-    timeouts: Annotated[
-        str, typer.Option("--timeouts", help="Seconds; each call has one of them.")
-    ] = "10,20",
-    lanes: Annotated[
-        int, typer.Option("--lanes", min=1, max=512, help="Of each worker of the own stack.")
-    ] = 32,
-    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Of the own stack.")] = 1,
-    step_ms: Annotated[
-        float, typer.Option("--step-ms", min=1, max=1000, help="A frame's time in a lane.")
-    ] = 80.0,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of arrivals and lengths.")] = 1,
+    url: Url = None,
+    api_key: ApiKey = None,
+    seconds: PhaseSeconds = 60.0,
+    load: Load = 0.8,
+    overload: Overload = None,
+    rate: Rate = None,
+    mix: Mix = "0.8:3,2.4:5,6.4:2",
+    timeouts: Timeouts = "10,20",
+    lanes: Lanes = 32,
+    workers: Workers = 1,
+    step_ms: StepMs = 80.0,
+    seed: Seed = 1,
     report_file: ReportFile = None,
     tables_file: TablesFile = None,
-    plot_file: Annotated[
-        Path | None, typer.Option("--plot", help="Write depth and latencies as an SVG.")
-    ] = None,
+    plot_file: LoadPlot = None,
 ) -> None:
     """Load a stack with Poisson arrivals and say how it stood: latencies, goodput, refusals.
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from cli import show
 from cli.artifacts import WORKER_EXTRA
-from cli.bench import write, write_json, write_markdown
-from cli.bench_queue import fail_if_missed
 from cli.exits import NOT_STARTED, UNREACHABLE, USAGE, CommandFailed
+from cli.reports import fail_if_missed, write, write_json, write_markdown
 
 if TYPE_CHECKING:
     from benchmarks.load.run import Place, Plan

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from benchmarks.records import Bound
 from cli import show
 from cli.artifacts import WORKER_EXTRA
-from cli.bench import write_json, write_markdown
-from cli.exits import MISSED, NOT_STARTED, CommandFailed
-
-if TYPE_CHECKING:
-    from benchmarks.queue.run import Plan
+from cli.exits import NOT_STARTED, CommandFailed
+from cli.reports import fail_if_missed, write_json, write_markdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +22,7 @@ class QueueWish:
 
 
 def run(wish: QueueWish) -> None:
-    """Measure, print the tables, write the file. A missed bound is a failed command."""
+    """Measure, print the tables, write the files. A missed bound is a failed command."""
     try:
         from benchmarks.queue import run as bench
         from benchmarks.queue.pickup import NotServed
@@ -39,7 +33,7 @@ def run(wish: QueueWish) -> None:
         raise CommandFailed(
             NOT_STARTED, f"measuring needs what a worker needs ({error})", hint=WORKER_EXTRA
         ) from error
-    plan = planned(wish)
+    plan = bench.Plan(streams=wish.streams, seconds=wish.seconds)
     try:
         with show.activity() as activity:
             report = bench.run(plan, lambda each: paced_target(each, activity.flicker), activity)
@@ -49,16 +43,3 @@ def run(wish: QueueWish) -> None:
     write_json(report, wish.report_file)
     write_markdown(tables(report), report.notes, wish.tables_file)
     fail_if_missed(report.bounds)
-
-
-def planned(wish: QueueWish) -> Plan:
-    from benchmarks.queue.run import Plan
-
-    return Plan(streams=wish.streams, seconds=wish.seconds)
-
-
-def fail_if_missed(bounds: Iterable[Bound]) -> None:
-    """Raises CommandFailed when a bound was judged and not met."""
-    names = tuple(each.name for each in bounds if each.met is False)
-    if names:
-        raise CommandFailed(MISSED, "a bound was missed", details=names)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cli import show
 from cli.artifacts import WORKER_EXTRA, open_artifact
 from cli.exits import NOT_STARTED, USAGE, CommandFailed
+from cli.reports import write, write_json
 from shared.cores import usable_cores
 from shared.errors import SpeechError
 from shared.variables import read_cache_dir
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from _typeshed import DataclassInstance
-
-    from benchmarks.show import Table
 
 SIZES: Final = {"full": "bfloat16", "demo": "float32", "tiny": "float32"}
 """Sizes of model that can be measured, with the precision that each is measured in by itself."""
@@ -28,7 +21,7 @@ DTYPES: Final = ("bfloat16", "float32")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class EngineWish:
     """What was asked for on the command line."""
 
     size: str
@@ -42,7 +35,7 @@ class Wish:
     plot_file: Path | None
 
 
-def run(wish: Wish) -> None:
+def run(wish: EngineWish) -> None:
     """Measure, print the tables, write the files."""
     lanes, dtype = _lanes(wish.lanes), _dtype(wish)
     try:
@@ -80,20 +73,6 @@ def run(wish: Wish) -> None:
         write(wish.plot_file, plot.svg(report))
 
 
-def write_json(report: DataclassInstance, path: Path | None) -> None:
-    """All numbers of a report, if a file was named."""
-    if path is not None:
-        write(path, json.dumps(asdict(report), indent=2) + "\n")
-
-
-def write_markdown(tables: Iterable[Table], notes: Iterable[str], path: Path | None) -> None:
-    """The tables as they stand in a page, if a file was named."""
-    from benchmarks.show import markdown_tables
-
-    if path is not None:
-        write(path, markdown_tables(tables, notes))
-
-
 def _lanes(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(re.fullmatch("[1-9][0-9]{0,2}", each) for each in parts):
@@ -101,17 +80,10 @@ def _lanes(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(part) for part in parts}))
 
 
-def _dtype(wish: Wish) -> str:
+def _dtype(wish: EngineWish) -> str:
     if wish.size not in SIZES:
         raise CommandFailed(USAGE, f"--size is one of {', '.join(SIZES)}")
     dtype = wish.dtype or SIZES[wish.size]
     if dtype not in DTYPES:
         raise CommandFailed(USAGE, f"--dtype is one of {', '.join(DTYPES)}")
     return dtype
-
-
-def write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CommandFailed(NOT_STARTED, f"can't write {path}: {error.strerror}") from error
