@@ -10,6 +10,8 @@ machine      the processor, its load, its memory's read bandwidth
 speaking     frames, first audio, prefill, joins, the codec
 oracle       transformers' CSM on the same weights
 overhead     the share of a step outside kernels
+products     three ways to multiply by the depth decoder's matrices
+agreement    how far a quantized artifact says what its parent says, over what ``trace`` keeps
 load_probe   loading, in a process of its own
 engine       the whole run on one screen
 show, plot   the tables and the picture

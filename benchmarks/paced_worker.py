@@ -13,40 +13,26 @@ from collections.abc import Sequence
 
 from benchmarks.paced import PacedRuntime
 from gpu_worker.heartbeat import Served
-from gpu_worker.signals import StopSignals
-from gpu_worker.worker import Worker
-from scheduler.connections import connect
-from scheduler.side_port import pages, side_port
-from shared.environment import SettingsError
+from gpu_worker.metrics import WorkerMetrics
+from gpu_worker.process import serve
+from shared.environment import BAD_SETTING, SettingsError
 from shared.errors import SpeechError
 from shared.governance.artifacts import load_artifact
 from shared.logging import configure_logging
 from shared.settings import WorkerSettings
-from shared.tracing import open_spans
 from shared.variables import ARTIFACTS
 
-BAD_SETTING = 2
 LANES = 32
 STEP_MS = 80.0
 
 
-def serve(settings: WorkerSettings, lanes: int, step_ms: float) -> int:
-    """Run until told to stop; the exit code. Raises SettingsError or SpeechError at the start."""
+def run(settings: WorkerSettings, lanes: int, step_ms: float) -> int:
+    """Serve until told to stop; the exit code. Raises SettingsError or SpeechError at the start."""
     if settings.artifact_dir is None:
         raise SettingsError(ARTIFACTS, "the directory of the artifact to serve")
-    artifact = load_artifact(settings.artifact_dir)
-    queue = artifact.queue_name(settings.queue.namespace)
-    served = Served(artifact.artifact_id, artifact.digest, queue)
-    signals = StopSignals()
-    signals.install()
+    served = Served.of(load_artifact(settings.artifact_dir), settings.queue.namespace)
     runtime = PacedRuntime(lanes, step_ms, settings.backend)
-    spans = open_spans("worker", settings.otlp_endpoint, {"namespace": settings.queue.namespace})
-    redis = connect(settings.queue.redis_url)
-    worker = Worker(settings, served, runtime, redis, signals, spans=spans)
-    registry = worker.metrics.registry
-    answers = pages(registry, live=lambda: worker.is_live, ready=lambda: worker.is_ready)
-    with side_port(settings.metrics, answers):
-        return worker.run()
+    return serve(settings, served, runtime, WorkerMetrics())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = WorkerSettings.from_env()
         configure_logging("worker", settings.log_level)
-        return serve(settings, given.lanes or settings.lanes or LANES, given.step_ms)
+        return run(settings, given.lanes or settings.lanes or LANES, given.step_ms)
     except (SettingsError, SpeechError) as error:
         print(error, file=sys.stderr)
         return BAD_SETTING

@@ -15,9 +15,8 @@ from typing import Final, Literal
 
 from cli.children import Child, ChildSpec, describe_exit
 from cli.logs import OWN, LogStream
+from shared.environment import BAD_SETTING
 
-BAD_SETTING: Final = 2
-"""The exit code by which our processes say that they can't start as configured."""
 EARLY_DEATHS: Final = 3
 """So many deaths of one process before the stack is ready, and the start has failed."""
 GATE_POLL_S: Final = 0.02

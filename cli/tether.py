@@ -11,7 +11,7 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
-BAD_SETTING = 2
+BAD_SETTING = 2  # as in shared.environment, which can't be imported here
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from uvicorn.server import HANDLED_SIGNALS
 from gateway.app import Gateway, create_gateway
 from gateway.protocol import BoundedHttp
 from shared.clock import Countdown
-from shared.environment import SettingsError
+from shared.environment import BAD_SETTING, SettingsError
 from shared.errors import SpeechError
 from shared.logging import configure_logging
 from shared.settings import GatewaySettings
@@ -145,10 +145,10 @@ def main() -> int:
         serve(settings)
     except SettingsError as error:
         print(error, file=sys.stderr)  # noqa: T201
-        return 2
+        return BAD_SETTING
     except SpeechError as error:
         print(f"{ARTIFACTS}: {error}", file=sys.stderr)  # noqa: T201
-        return 2
+        return BAD_SETTING
     return 0
 
 

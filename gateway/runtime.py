@@ -25,6 +25,7 @@ from shared.messages import (
 
 ACCELERATION: Final = (NOTHING, "cpu", "mps", "cuda")
 """Backends, the least accelerated first."""
+LOADED_PARTS: Final = ("tokenizer_loaded", "csm_config_loaded", "csm_model_loaded", "mimi_loaded")
 
 Document = Mapping[str, Any]
 
@@ -139,9 +140,6 @@ def _described(worker: Document, state: str) -> dict[str, Any]:
         "cpu_fallback_reason": worker.get("cpu_fallback_reason"),
         "refusal": None,
     }
-
-
-LOADED_PARTS: Final = ("tokenizer_loaded", "csm_config_loaded", "csm_model_loaded", "mimi_loaded")
 
 
 def _unavailable(refusal: dict[str, Any], requested_backend: str = NOTHING) -> dict[str, Any]:

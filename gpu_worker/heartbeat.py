@@ -14,6 +14,7 @@ from shared.clock import unix_ms
 if TYPE_CHECKING:
     from gpu_worker.facts import RuntimeFacts
     from gpu_worker.telemetry import Usage
+    from shared.governance.artifacts import Artifact
     from shared.settings import WorkerSettings
 
 
@@ -24,6 +25,10 @@ class Served:
     artifact_id: str = ""
     artifact_digest: str = ""
     queue: str = ""
+
+    @classmethod
+    def of(cls, artifact: Artifact, namespace: str) -> Served:
+        return cls(artifact.artifact_id, artifact.digest, artifact.queue_name(namespace))
 
 
 @dataclass(frozen=True, slots=True)

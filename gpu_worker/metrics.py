@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shared.messages import DRAINING, LOADING, READY, UNAVAILABLE
+from shared.messages import WORKER_STATES
 from shared.metrics import FRAME_BUCKETS_S, WAIT_BUCKETS_S, Registry
 
 if TYPE_CHECKING:
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from gpu_worker.telemetry import Usage
 
 LANE_BUCKETS: Final = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512)
-STATES: Final = (LOADING, READY, UNAVAILABLE, DRAINING)
 
 
 class WorkerMetrics:
@@ -65,7 +64,7 @@ class WorkerMetrics:
         self._lost.inc()
 
     def stands(self, state: str, facts: RuntimeFacts, usage: Usage, busy: int) -> None:
-        for each in STATES:
+        for each in WORKER_STATES:
             self._state.labels(each).set(each == state)
         self._lanes.set(facts.lanes)
         self._taken.set(busy)

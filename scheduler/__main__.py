@@ -13,7 +13,7 @@ from scheduler.metrics import QueueMetrics
 from scheduler.reaper import Reaper
 from scheduler.side_port import pages, side_port
 from shared.clock import Countdown
-from shared.environment import SettingsError
+from shared.environment import BAD_SETTING, SettingsError
 from shared.logging import configure_logging
 from shared.metrics import Registry
 from shared.settings import SchedulerSettings
@@ -91,7 +91,7 @@ def main() -> int:
             signal.signal(signum, signal.SIG_IGN)  # told again as it ends, it still exits with 0
     except SettingsError as error:
         print(error, file=sys.stderr)  # noqa: T201
-        return 2
+        return BAD_SETTING
     return 0
 
 

@@ -15,13 +15,12 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from scheduler.connections import TROUBLE
 from scheduler.load import LoadSnapshot, read_load
 from scheduler.scripts import Scripts
-from shared.messages import DRAINING, LOADING, READY, UNAVAILABLE
+from shared.messages import WORKER_STATES
 from shared.metrics import PREFIX
 
 if TYPE_CHECKING:
     from redis import Redis
 
-STATES: Final = (LOADING, READY, UNAVAILABLE, DRAINING)
 OTHER: Final = "other"
 
 
@@ -59,7 +58,7 @@ def _server(snapshot: LoadSnapshot) -> Iterator[Metric]:
         f"{PREFIX}_workers_alive", "Workers with a live heartbeat", labels=["state"]
     )
     states = Counter(str(worker.get("state")) for worker in snapshot.workers)
-    for state in STATES:
+    for state in WORKER_STATES:
         alive.add_metric([state], states.pop(state, 0))
     alive.add_metric([OTHER], states.total())
     yield alive

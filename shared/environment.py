@@ -17,7 +17,6 @@ Env = Mapping[str, str]
 TRUE_WORDS: Final = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS: Final = frozenset({"0", "false", "no", "off", "disabled"})
 
-
 PREFIX: Final = "PSIONIC_CSM_"
 """Every name that begins so is this service's to know."""
 _LINK: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_.*)?)")
@@ -25,6 +24,10 @@ _LINK_URL: Final = re.compile(r"(tcp|udp|sctp)://.*")
 """What Kubernetes sets in every pod for each service of its namespace, unless the pod declines."""
 _SCRIPTS: Final = (f"{PREFIX}BENCHMARK_", f"{PREFIX}SMOKE_")
 """Names of Autopilot's own scripts."""
+
+
+BAD_SETTING: Final = 2
+"""The exit code of a process that can't start as configured."""
 
 
 class SettingsError(ValueError):

@@ -36,6 +36,7 @@ LOADING: Final = "loading"
 READY: Final = "ready"
 UNAVAILABLE: Final = "unavailable"
 DRAINING: Final = "draining"
+WORKER_STATES: Final = (LOADING, READY, UNAVAILABLE, DRAINING)
 
 # ``context_policy``: what the model hears before the text, nothing or the voice's own prompt.
 CONTEXT_NONE: Final = "none"

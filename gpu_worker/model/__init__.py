@@ -1,0 +1,1 @@
+"""The model: CSM's weights and arithmetic, the files that they come from, artifacts made here."""

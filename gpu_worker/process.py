@@ -1,0 +1,34 @@
+"""One worker process round a runtime: its signals, its Redis, its spans, the port of scrapers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpu_worker.metrics import WorkerMetrics
+from gpu_worker.signals import StopSignals
+from gpu_worker.worker import SpeechRuntime, Worker
+from scheduler.connections import connect
+from scheduler.side_port import pages, side_port
+from shared.tracing import open_spans
+
+if TYPE_CHECKING:
+    from gpu_worker.heartbeat import Served
+    from shared.settings import WorkerSettings
+
+
+def serve(
+    settings: WorkerSettings, served: Served, runtime: SpeechRuntime, metrics: WorkerMetrics
+) -> int:
+    """Run until told to stop; the exit code. Main thread only.
+
+    Raises SettingsError for a port that can't be had and for spans that can't be recorded.
+    """
+    namespace = settings.queue.namespace
+    spans = open_spans("worker", settings.otlp_endpoint, {"namespace": namespace})
+    signals = StopSignals()
+    signals.install()
+    redis = connect(settings.queue.redis_url)
+    worker = Worker(settings, served, runtime, redis, signals, metrics, spans)
+    answers = pages(metrics.registry, live=lambda: worker.is_live, ready=lambda: worker.is_ready)
+    with side_port(settings.metrics, answers):
+        return worker.run()
