@@ -109,7 +109,7 @@ class AccessLog:
 
     def _begin(self, scope: Scope, started_ms: float) -> Span:
         """The request's span; one that nobody records for what isn't worth one."""
-        context = _caller_s_trace(Headers(scope=scope))
+        context = _trace_of_caller(Headers(scope=scope))
         if context is not None:
             entry_of(scope)["trace_id"] = context.trace_id
         span: Span = Unrecorded(context)
@@ -138,7 +138,7 @@ class AccessLog:
         )
 
 
-def _caller_s_trace(headers: Headers) -> TraceContext | None:
+def _trace_of_caller(headers: Headers) -> TraceContext | None:
     given = headers.getlist(HEADER)
     return TraceContext.parse(given[0]) if len(given) == 1 else None
 

@@ -28,7 +28,7 @@ GRACE_MS: Final = 300
 
 
 class Speech:
-    """The door of one gateway process, and the callers inside."""
+    """The callers of one gateway process: let in by the door, and always seen out."""
 
     def __init__(
         self,

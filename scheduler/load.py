@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -24,10 +24,6 @@ log = structlog.get_logger()
 
 ENDED_BY: Final = (STOP, LENGTH, CANCELLED, TIMEOUT, ERROR, WORKER_LOST, "discarded")
 """Why jobs ended, as the load script counts them; a discarded job had no readable record."""
-COUNTS: Final = 10
-MEANS: Final = 5
-ROW: Final = 1 + COUNTS + MEANS + len(ENDED_BY)
-"""What the load script says of one queue."""
 
 MEMORY_LIMIT: Final = 0.8
 """The share of Redis's memory limit above which nothing new is admitted."""
@@ -70,6 +66,14 @@ class QueueLoad:
     def budget_used(self) -> float:
         """The share of their frame budgets that jobs use; 1.0 before anything was measured."""
         return self.mean_frames / self.mean_budget_frames if self.mean_budget_frames else 1.0
+
+
+NUMBERS: Final[Mapping[str, type[int] | type[float]]] = {
+    each.name: float if each.type == "float" else int
+    for each in fields(QueueLoad)
+    if each.name not in ("queue", "ended_by")
+}
+"""The fields that the load script gives as numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +142,9 @@ def _share(info: Mapping[str, Any]) -> float:
 def parse(reply: list[bytes], memory_share: float = 0.0) -> LoadSnapshot:
     """What the load script says."""
     queues, workers, gateways = _sections(reply)
-    rows = [queues[i : i + ROW] for i in range(0, len(queues), ROW)]
+    loads = [_queue_load(text) for text in queues]
     return LoadSnapshot(
-        queues={row[0].decode(): _queue_load(row) for row in rows},
+        queues={each.queue: each for each in loads},
         workers=tuple(_documents(workers[::2], workers[1::2])),
         gateways=tuple(
             GatewayLoad(name.decode(), int(age), int(callers))
@@ -168,29 +172,9 @@ def _documents(ages: Iterable[bytes], texts: Iterable[bytes]) -> Iterator[dict[s
             yield {**document, "heartbeat_age_ms": int(age)}
 
 
-def _queue_load(row: list[bytes]) -> QueueLoad:
-    name, *counts = row[: 1 + COUNTS]
-    means = row[1 + COUNTS : 1 + COUNTS + MEANS]
-    ended = row[1 + COUNTS + MEANS :]
-    depth, batch, in_flight, lanes, wait, oldest, *totals = (int(value) for value in counts)
-    admitted, all_ended, retried, leases_lost = totals
-    service, frames, budget, error, bias = (float(value) for value in means)
-    return QueueLoad(
-        queue=name.decode(),
-        depth=depth,
-        batch_depth=batch,
-        in_flight=in_flight,
-        lanes=lanes,
-        estimated_wait_ms=wait,
-        oldest_wait_ms=oldest,
-        admitted=admitted,
-        ended=all_ended,
-        retried=retried,
-        leases_lost=leases_lost,
-        mean_service_ms=service,
-        mean_frames=frames,
-        mean_budget_frames=budget,
-        estimated_wait_error_ms=error,
-        estimated_wait_bias_ms=bias,
-        ended_by={reason: int(count) for reason, count in zip(ENDED_BY, ended, strict=True)},
-    )
+def _queue_load(text: bytes) -> QueueLoad:
+    """One queue as the script tells it, field by field."""
+    said = json.loads(text)
+    numbers: dict[str, Any] = {name: kind(said[name]) for name, kind in NUMBERS.items()}
+    ended_by = {reason: int(said["ended_by"][reason]) for reason in ENDED_BY}
+    return QueueLoad(said["queue"], ended_by=ended_by, **numbers)

@@ -1,17 +1,13 @@
 -- Live load of every queue. ARGV: ns
--- Returns per queue: name, waiting, waiting of class batch, running, lanes, estimated_wait_ms (of an
---   interactive newcomer), oldest_wait_ms, admitted, ended, retried, leases lost, service_ms,
---   service_frames, service_budget, wait_error_ms, wait_bias_ms, the ended of each reason; then '' and
---   per live worker: the age of its heartbeat in ms and its document; then '' and per live gateway: its
---   id, the age of its renewal in ms and how many callers wait with it
+-- Returns per queue: what scheduler.load.QueueLoad holds, as JSON; then '' and per live worker: the age
+--   of its heartbeat in ms and its document; then '' and per live gateway: its id, the age of its renewal
+--   in ms and how many callers wait with it
 local now = now_ms()
 local out = {}
 local function add(value) out[#out + 1] = tostring(value) end
-local queues = redis.call('SMEMBERS', key('queues'))
-table.sort(queues)
-for _, queue in ipairs(queues) do
-  local waiting = key('waiting', queue)
-  local lanes = ready_lanes(queue, now)
+
+-- How long the first in line has waited, of either class.
+local function oldest_wait(waiting)
   local oldest = 0
   for _, class in ipairs(CLASSES) do
     local first = redis.call('ZRANGEBYSCORE', waiting, scored(class, 0), '+inf', 'LIMIT', 0, 1)[1]
@@ -19,20 +15,32 @@ for _, queue in ipairs(queues) do
       oldest = math.max(oldest, now - (tonumber(read_job(first, 'admitted_ms').admitted_ms or '') or now))
     end
   end
-  local stats = redis.call('HMGET', key('stats', queue), 'admitted', 'ended', 'retried', 'leases_lost',
-    'service_ms', 'service_frames', 'service_budget', 'wait_error_ms', 'wait_bias_ms', 'ended:stop',
-    'ended:length', 'ended:cancelled', 'ended:timeout', 'ended:error', 'ended:worker_lost',
-    'ended:discarded')
-  add(queue)
-  add(redis.call('ZCARD', waiting))
-  add(redis.call('ZCOUNT', waiting, BATCH_FIRST, '+inf'))
-  add(redis.call('ZCARD', key('running', queue)))
-  add(lanes)
-  local _, expected = estimated_wait(queue, lanes, now, 'interactive')
-  add(expected)
-  add(oldest)
-  for i = 1, 16 do add(stats[i] or '0') end
+  return oldest
 end
+
+local REASONS = {'stop', 'length', 'cancelled', 'timeout', 'error', 'worker_lost', 'discarded'}
+local function stood(queue)
+  local waiting, lanes = key('waiting', queue), ready_lanes(queue, now)
+  local _, expected = estimated_wait(queue, lanes, now, 'interactive')
+  local stats = {}
+  local said = redis.call('HGETALL', key('stats', queue))
+  for i = 1, #said, 2 do stats[said[i]] = tonumber(said[i + 1]) end
+  local ended_by = {}
+  for _, reason in ipairs(REASONS) do ended_by[reason] = stats['ended:' .. reason] or 0 end
+  return {queue = queue, depth = redis.call('ZCARD', waiting),
+    batch_depth = redis.call('ZCOUNT', waiting, BATCH_FIRST, '+inf'),
+    in_flight = redis.call('ZCARD', key('running', queue)), lanes = lanes,
+    estimated_wait_ms = expected, oldest_wait_ms = oldest_wait(waiting),
+    admitted = stats.admitted or 0, ended = stats.ended or 0, retried = stats.retried or 0,
+    leases_lost = stats.leases_lost or 0, mean_service_ms = stats.service_ms or 0,
+    mean_frames = stats.service_frames or 0, mean_budget_frames = stats.service_budget or 0,
+    estimated_wait_error_ms = stats.wait_error_ms or 0, estimated_wait_bias_ms = stats.wait_bias_ms or 0,
+    ended_by = ended_by}
+end
+
+local queues = redis.call('SMEMBERS', key('queues'))
+table.sort(queues)
+for _, queue in ipairs(queues) do add(cjson.encode(stood(queue))) end
 add('')
 for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key('workers'), now, '+inf')) do
   local doc = redis.call('GET', key('worker', worker))
