@@ -55,6 +55,12 @@ class GatewayClient:
                 hint="look at HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR",
             ) from error
 
+    @property
+    def shown_url(self) -> str:
+        """The address as it may be printed: without a user's name and password."""
+        parts = urlsplit(self.url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
     def __enter__(self) -> Self:
         return self
 
@@ -124,6 +130,36 @@ class GatewayClient:
                     return
         raise CommandFailed(NOT_GENUINE, "the stream broke off without a terminal event")
 
+    @contextmanager
+    def open(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = READ_S,
+        with_key: bool = True,
+    ) -> Iterator[httpx.Response]:
+        """An answer as it stands, its body yet to be read: for who judges the wire itself.
+
+        What goes wrong once it is connected is as httpx raises it.
+        """
+        limits = httpx.Timeout(timeout_s, connect=CONNECT_S)
+        request = self._http.build_request(
+            method, path, content=content, headers=headers, timeout=limits
+        )
+        if not with_key:
+            request.headers.pop("authorization", None)
+        try:
+            response = self._http.send(request, stream=True)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
+            raise self._unreachable(error) from error
+        try:
+            yield response
+        finally:
+            response.close()
+
     def _get(self, path: str) -> dict[str, Any]:
         with self._reaching():
             reply = self._http.get(path)
@@ -137,7 +173,9 @@ class GatewayClient:
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise CommandFailed(REFUSED, f"what answers at {self.url} is not a Psionic CSM gateway")
+            raise CommandFailed(
+                REFUSED, f"what answers at {self.shown_url} is not a Psionic CSM gateway"
+            )
         return document
 
     @contextmanager
@@ -145,7 +183,7 @@ class GatewayClient:
         try:
             yield
         except httpx.TimeoutException as error:
-            raise CommandFailed(UNREACHABLE, f"{self.url} did not answer in time") from error
+            raise CommandFailed(UNREACHABLE, f"{self.shown_url} did not answer in time") from error
         except httpx.RequestError as error:
             raise self._unreachable(error) from error
 
@@ -158,7 +196,9 @@ class GatewayClient:
             hint = f"{proxy} sets a proxy: NO_PROXY={urlsplit(self.url).hostname} goes round it"
         else:
             hint = "start one with: psionic-csm up, or name another with --url"
-        return CommandFailed(UNREACHABLE, f"can't reach a gateway at {self.url} ({why})", hint=hint)
+        return CommandFailed(
+            UNREACHABLE, f"can't reach a gateway at {self.shown_url} ({why})", hint=hint
+        )
 
 
 def refused(reply: httpx.Response) -> CommandFailed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -12,6 +13,14 @@ from cli import artifact_commands, bench_commands, streams
 from cli.exits import USAGE, CommandFailed
 from shared.settings import DEFAULT_HOST, DEFAULT_PORT, GatewaySettings, QueueSettings
 
+
+class Expected(StrEnum):
+    """What ``smoke`` finds if all is well."""
+
+    serving = "serving"
+    disabled = "disabled"
+
+
 DEFAULT_URL: Final = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
 
 app = typer.Typer(
@@ -20,8 +29,8 @@ app = typer.Typer(
     epilog=(
         "Exit codes: 0 done, 1 refused or failed by the service, 2 wrong usage, 3 gateway not "
         "reached, 4 not possible on this machine (settings, files, artifacts, a stack that does "
-        "not start), 5 audio not what its digests say, 6 a benchmark missed a bound, 130 Ctrl-C (0 "
-        "for up), 141 the output's reader is gone."
+        "not start), 5 an answer is not what its digests or the contract say, 6 a benchmark missed "
+        "a bound, 130 Ctrl-C (0 for up), 141 the output's reader is gone."
     ),
     no_args_is_help=True,
     add_completion=False,
@@ -250,12 +259,41 @@ def outcome(
     command.judge(url, request_id, said, api_key=_key(api_key), as_json=as_json)
 
 
-@app.command(short_help="Check a gateway's main promises.")
-def smoke(url: Url = DEFAULT_URL, api_key: ApiKey = None, as_json: AsJson = False) -> None:
-    """Check a running gateway's main promises with a few short requests."""
+@app.command(short_help="Hold a deployment to the contract.")
+def smoke(
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
+    expect: Annotated[
+        Expected, typer.Option("--expect", help="What it should be; disabled: refusing to speak.")
+    ] = Expected.serving,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=1, max=600, help="Seconds that one answer may take.")
+    ] = 40.0,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Run every check, whatever fails.")
+    ] = False,
+    report_file: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Write the report; - is standard output."),
+    ] = None,
+) -> None:
+    """Hold a running deployment to the contract with short requests, check by check.
+
+    Stops at the first promise that is broken (exit code 5), at a refusal for want of capacity (1),
+    or when nobody answers (3).
+    """
     from cli import smoke as command
 
-    command.run(url, api_key=_key(api_key), as_json=as_json)
+    command.run(
+        command.Wish(
+            url=url,
+            api_key=_key(api_key),
+            expect=expect.value,
+            timeout_s=timeout_s,
+            keep_going=keep_going,
+            report_file=report_file,
+        )
+    )
 
 
 @app.command("worker-alive", hidden=True)

@@ -1,115 +1,140 @@
-"""``psionic-csm smoke``: does a gateway keep its main promises right now?"""
+"""``psionic-csm smoke``: holds a deployment to the contract, check by check."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
-from uuid import uuid4
 
-from cli import show, spoken
+from rich.text import Text
+
+from cli import show, streams
 from cli.client import GatewayClient
-from cli.exits import NOT_GENUINE, REFUSED, CommandFailed
-from cli.spoken import Spoken
+from cli.conformance import report
+from cli.conformance.plan import PLANS, Check
+from cli.conformance.promise import Broken, Declined, Skipped
+from cli.conformance.report import Verdict
+from cli.conformance.run import TEXTS, Run
+from cli.conformance.wire import Wire
+from cli.exits import NOT_GENUINE, REFUSED, UNREACHABLE, CommandFailed
+from shared.clock import monotonic_ms
 
-TEXT: Final = "One, two, three."
-SEED: Final = 7
-LENGTH_MS: Final = 800
-
-
-def run(url: str, *, api_key: str | None, as_json: bool = False) -> None:
-    """Says of each check how it went. Raises :class:`CommandFailed` at the first that fails."""
-    report = Report(as_json)
-    try:
-        with GatewayClient(url, api_key=api_key) as client:
-            report.step("serves", lambda: _ready(client))
-            one = report.step("speaks in one piece", lambda: _one_shot(client))
-            streamed = report.step("speaks in a stream", lambda: _streamed(client))
-            report.step("the same seed gives the same audio", lambda: _same(one, streamed))
-            report.step("refuses a blank text with its code", lambda: _refuses(client))
-            report.step("takes a cancel for what it does not know", lambda: _cancels(client))
-    finally:
-        report.close(url)
+EXITS: Final = {
+    report.BROKEN: NOT_GENUINE,
+    report.REFUSED: REFUSED,
+    report.UNREACHABLE: UNREACHABLE,
+}
+STANDARD_OUTPUT: Final = Path("-")
 
 
-class Report:
-    """A line per check as it ends, or all of them as one JSON document."""
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What to hold to the contract, and how far to go."""
 
-    def __init__(self, as_json: bool) -> None:
-        self._as_json = as_json
-        self._checks: list[dict[str, Any]] = []
-
-    def step(self, name: str, check: Callable[[], Any]) -> Any:
-        try:
-            result = check()
-        except CommandFailed as failed:
-            self._note(name, ok=False, code=failed.code, message=failed.message)
-            raise
-        self._note(name, ok=True, code=None, message=None)
-        return result
-
-    def close(self, url: str) -> None:
-        if self._as_json:
-            ok = all(check["ok"] for check in self._checks)
-            show.document({"gateway": url, "ok": ok, "checks": self._checks})
-
-    def _note(self, name: str, *, ok: bool, **why: str | None) -> None:
-        self._checks.append({"check": name, "ok": ok, **why})
-        if not self._as_json:
-            show.out().print(f"{'ok' if ok else 'FAILED':6}  {name}")
+    url: str
+    api_key: str | None
+    expect: str
+    timeout_s: float
+    keep_going: bool
+    report_file: Path | None
 
 
-def _ready(client: GatewayClient) -> None:
-    if not client.is_ready():
-        runtime = client.health()["runtime"]
-        refusal = runtime.get("refusal") or {}
-        raise CommandFailed(
-            REFUSED,
-            str(refusal.get("reason", f"the runtime is {runtime['state']}")),
-            code=refusal.get("code"),
+def run(wish: Wish) -> None:
+    """A line per check as it ends, and the report. Raises CommandFailed for the first failure."""
+    began = datetime.now(UTC)
+    secrets = (*TEXTS, wish.api_key or "")
+    table = Table(PLANS[wish.expect], secrets, is_shown=wish.report_file != STANDARD_OUTPUT)
+    with GatewayClient(wish.url, api_key=wish.api_key) as client:
+        session = Run(Wire(client, wish.timeout_s))
+        for verdict in verdicts(PLANS[wish.expect], session, keep_going=wish.keep_going):
+            table.add(verdict)
+    if wish.report_file is not None:
+        _write(
+            wish.report_file,
+            report.document(
+                table.verdicts,
+                url=client.shown_url,
+                expect=wish.expect,
+                began=began,
+                published=session.published,
+                secrets=secrets,
+            ),
         )
+    table.judge()
 
 
-def _body() -> dict[str, Any]:
-    return {
-        "request_id": f"smoke-{uuid4().hex}",
-        "input": TEXT,
-        "seed": SEED,
-        "max_audio_length_ms": LENGTH_MS,
-    }
+def verdicts(plan: Sequence[Check], session: Run, *, keep_going: bool) -> Iterator[Verdict]:
+    """How each check of a plan ends; after the first failure, those that follow are not run."""
+    has_failed = False
+    for check in plan:
+        if has_failed and not keep_going:
+            yield Verdict(check.name, report.NOT_RUN)
+            continue
+        verdict = judged(check, session)
+        has_failed = has_failed or verdict.is_failure
+        yield verdict
+        keep_going = keep_going and verdict.outcome != report.UNREACHABLE
 
 
-def _one_shot(client: GatewayClient) -> Spoken:
-    answer = spoken.from_response(*client.speak(_body()))
-    spoken.check(answer)
-    return answer
+def judged(check: Check, session: Run) -> Verdict:
+    """How one check ends."""
+    began = monotonic_ms()
 
+    def ended(outcome: str, detail: str = "", code: str | None = None) -> Verdict:
+        return Verdict(check.name, outcome, round(monotonic_ms() - began), detail, code)
 
-def _streamed(client: GatewayClient) -> Spoken:
-    answer = spoken.from_events(client.stream(_body()), lambda *_: None)
-    spoken.check(answer)
-    return answer
-
-
-def _same(one: Spoken, streamed: Spoken) -> None:
-    if (one.wav_digest, one.codes_digest) != (streamed.wav_digest, streamed.codes_digest):
-        raise CommandFailed(
-            NOT_GENUINE,
-            "the same text and seed gave two different answers",
-            hint="expected only if the two ran on workers of different kinds",
-        )
-
-
-def _refuses(client: GatewayClient) -> None:
     try:
-        client.speak({"input": "   "})
-    except CommandFailed as refusal:
-        if refusal.code == "empty_input":
-            return
-        raise
-    raise CommandFailed(NOT_GENUINE, "a blank text was spoken")
+        return ended(report.KEPT, check.keeps(session) or "")
+    except Broken as broken:
+        return ended(report.BROKEN, str(broken))
+    except Declined as declined:
+        return ended(report.REFUSED, str(declined), declined.code)
+    except Skipped as skipped:
+        return ended(report.SKIPPED, str(skipped))
+    except CommandFailed as failed:
+        is_away = failed.exit_code == UNREACHABLE
+        details = "; ".join((failed.message, *failed.details))
+        return ended(report.UNREACHABLE if is_away else report.BROKEN, details, failed.code)
 
 
-def _cancels(client: GatewayClient) -> None:
-    report = client.cancel(cancellation_id=f"smoke-{uuid4().hex}")
-    if report.get("hits"):
-        raise CommandFailed(NOT_GENUINE, "a cancel of an unknown id hit something")
+class Table:
+    """The verdicts so far, a line each."""
+
+    def __init__(self, plan: Sequence[Check], secrets: Sequence[str], *, is_shown: bool) -> None:
+        self.verdicts: list[Verdict] = []
+        self._secrets = secrets
+        self._is_shown = is_shown
+        self._width = max(len(check.name) for check in plan)
+
+    def add(self, verdict: Verdict) -> None:
+        self.verdicts.append(verdict)
+        if self._is_shown:
+            took = f"{verdict.ms} ms" if verdict.outcome != report.NOT_RUN else ""
+            line = (
+                f"{verdict.outcome:11}  {verdict.name:{self._width}}  {took:>9}  "
+                f"{self._said(verdict)}"
+            )
+            show.out().print(Text(line.rstrip()))
+
+    def judge(self) -> None:
+        """Raises CommandFailed for the first failure."""
+        failures = [verdict for verdict in self.verdicts if verdict.is_failure]
+        if failures:
+            first = failures[0]
+            more = f" ({len(failures)} checks failed)" if len(failures) > 1 else ""
+            message = f"{first.name}: {self._said(first)}{more}"
+            raise CommandFailed(EXITS[first.outcome], message, code=first.code)
+
+    def _said(self, verdict: Verdict) -> str:
+        return str(report.withholding(verdict.detail, self._secrets))
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    text = json.dumps(document, indent=2) + "\n"
+    if path == STANDARD_OUTPUT:
+        streams.write_text(text)
+    else:
+        path.write_text(text, encoding="utf-8")

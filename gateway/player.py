@@ -10,7 +10,7 @@ from starlette.types import Send
 
 from gateway.envelope import error_body
 from gateway.formats import AUDIO
-from gateway.outcome import Intake, Outcome
+from gateway.outcome import Intake, Outcome, failure_of
 from gateway.runtime import Served
 from gateway.streams import Chunk, Framing
 from gateway.take import Take
@@ -63,8 +63,12 @@ class Player:
     async def first(self) -> FrameRecord | None:
         """The first frame, or None when the voice turn's budget is used up before it.
 
-        Raises SpeechError when the job ends, or can't be heard any more, before either.
+        Raises SpeechError when the job ends, or can't be heard any more, before either; and when it
+        is known already that it was cancelled.
         """
+        recorded = self._take.recorded
+        if recorded is not None and (failure := failure_of(recorded)) is not None:
+            raise failure
         if self._take.call.transport.stream_format == AUDIO:
             event: FrameRecord | End | None = await self._take.next()
         else:

@@ -69,6 +69,11 @@ class Take:
         return self._caller.admitted.kind == "replay"
 
     @property
+    def recorded(self) -> End | None:
+        """Of a replay, the end that it will come to."""
+        return self._caller.recorded
+
+    @property
     def job_id(self) -> str:
         return self._caller.job_id
 

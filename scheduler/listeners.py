@@ -20,7 +20,7 @@ from scheduler.scripts import AsyncScripts
 from scheduler.subscriptions import EventReader, Subscription
 from shared.errors import SpeechError
 from shared.keys import Keys
-from shared.messages import Event
+from shared.messages import End, Event
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -58,6 +58,8 @@ class Caller:
         self._listeners = listeners
         self._reader = reader
         self.subscription = subscription
+        self.recorded: End | None = None
+        """Of a replay, the end that it will come to."""
 
     @property
     def job_id(self) -> str:
@@ -217,16 +219,18 @@ class Listeners:
         """See to it that a replay hears an end: a cancelled job may have no stream any more."""
         try:
             with refusing_when_away():
-                if await self._reader.has_ended(caller.job_id):
-                    return
+                has_ended = await self._reader.has_ended(caller.job_id)
             record = await self._results.read(caller.job_id)
-            if record is None or record.end is None:
+            caller.recorded = record.end if record else None
+            if has_ended:
+                return
+            if caller.recorded is None:
                 raise SpeechError(
                     "queue_unavailable",
                     "the outcome of this request is no longer kept",
                     retry_after_s=RETRY_LOST_S,
                 )
-            caller.subscription.deliver(record.end)
+            caller.subscription.deliver(caller.recorded)
         except BaseException:
             self._reader.unsubscribe(caller.subscription)
             raise

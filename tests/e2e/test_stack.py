@@ -42,7 +42,6 @@ def test_two_stacks_serve_side_by_side_and_end_without_a_trace(
         )
         states = [one.json("status", "--url", url)["load"] for url in urls]
         code, table, _ = one.run("status", "--url", urls[0])
-        smoke = other.run("smoke", "--url", urls[1])
 
         assert piece["wav_digest"] == stream["wav_digest"]
         assert (tmp_path / "a.wav").read_bytes() == (tmp_path / "b.wav").read_bytes()
@@ -50,8 +49,6 @@ def test_two_stacks_serve_side_by_side_and_end_without_a_trace(
         assert [state["queue_depth"] for state in states] == [0, 0]
         assert code == 0
         assert "0 of 2 lanes" in table
-        assert smoke[0] == 0, smoke
-        assert smoke[1].count("ok ") == 6
         assert first.stop(signal.SIGINT) == 0
         assert one.leftovers() == []
         assert other.json("status", "--url", urls[1])["health"]["status"] == "ok"

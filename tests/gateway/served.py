@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import fakeredis
 import uvicorn
+from starlette.types import ASGIApp
 
 from gateway.app import create_gateway
 from gateway.protocol import BoundedHttp
@@ -26,6 +27,7 @@ from tests.gateway.world import Worker
 
 WAIT_S = 20.0
 FRAMES = 2
+LONG = 10
 
 
 @dataclass
@@ -35,10 +37,14 @@ class Served:
 
 
 class SpeakingWorker:
-    """Takes each job when its hint comes and ends it after a few frames, in a thread."""
+    """Takes each job when its hint comes and ends it after a few frames, in a thread.
 
-    def __init__(self, worker: Worker) -> None:
+    With ``breath_s`` it speaks a long one to its last frame, with so long between two.
+    """
+
+    def __init__(self, worker: Worker, breath_s: float | None = None) -> None:
         self._worker = worker
+        self._breath_s = breath_s
         self._ended = threading.Event()
         self._hinted = threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -63,21 +69,44 @@ class SpeakingWorker:
     def _speak(self) -> None:
         claim = self._worker.queue.claim(uuid4().hex)
         if isinstance(claim, Claim):
+            if self._breath_s is not None and claim.job.max_frames > LONG:
+                self._speak_long(claim, self._breath_s)
+                return
             frames = min(FRAMES, claim.job.max_frames)
             verdicts = self._worker.post(claim, *range(frames))
             if verdicts[-1:] == ["ok"]:
                 self._worker.end(claim, frames)
 
+    def _speak_long(self, claim: Claim, breath_s: float) -> None:
+        for index in range(claim.job.max_frames):
+            if self._worker.post(claim, index) != ["ok"]:
+                self._worker.end(claim, index, "cancelled", failure_code="cancelled")
+                return
+            self._ended.wait(breath_s)
+        self._worker.end(claim, claim.job.max_frames, "length")
+
 
 @contextmanager
-def served(directory: Path, settings: GatewaySettings) -> Iterator[Served]:
+def served(
+    directory: Path,
+    settings: GatewaySettings,
+    *,
+    wrapped: Callable[[ASGIApp], ASGIApp] = lambda app: app,
+    breath_s: float | None = None,
+    has_worker: bool = True,
+) -> Iterator[Served]:
+    """``wrapped`` puts something between the application and its callers.
+
+    Without ``has_worker`` nobody takes a job.
+    """
     artifact = write_artifact(directory / "artifact")
     server = fakeredis.FakeServer(version=(7, 0, 0))
     worker = SpeakingWorker(
-        Worker(as_redis_7(fakeredis.FakeRedis(server=server)), settings, artifact)
+        Worker(as_redis_7(fakeredis.FakeRedis(server=server)), settings, artifact), breath_s
     )
-    worker.start()
-    listener = socket.socket()
+    if has_worker:
+        worker.start()
+    listener = socket.socket(proto=socket.IPPROTO_TCP)  # else asyncio leaves out TCP_NODELAY
     listener.bind(("127.0.0.1", 0))
     listener.listen()
     started = threading.Event()
@@ -93,7 +122,7 @@ def served(directory: Path, settings: GatewaySettings) -> Iterator[Served]:
             push=worker.push,
         )
         config = uvicorn.Config(
-            gateway.app, http=BoundedHttp, ws="none", lifespan="on", log_config=None
+            wrapped(gateway.app), http=BoundedHttp, ws="none", lifespan="on", log_config=None
         )
         servers.append(uvicorn.Server(config))
         documents.append(gateway.document)
@@ -108,5 +137,6 @@ def served(directory: Path, settings: GatewaySettings) -> Iterator[Served]:
     finally:
         servers[0].should_exit = True
         thread.join(WAIT_S)
-        worker.close()
+        if has_worker:
+            worker.close()
         listener.close()

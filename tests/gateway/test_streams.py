@@ -340,7 +340,9 @@ async def test_a_raw_stream_that_fails_is_never_finished(world: World) -> None:
 
 
 async def test_a_cancel_ends_a_running_stream_with_its_code(world: World) -> None:
-    """A stream that has begun hears of its cancellation in an error event."""
+    """A stream that has begun hears of its cancellation in an error event; a retry, to whom it is
+    known from the start, in a plain 409.
+    """
     call = world.post(JSONL)
     claim = await world.worker.claim()
     world.worker.post(claim, 0)
@@ -356,6 +358,10 @@ async def test_a_cancel_ends_a_running_stream_with_its_code(world: World) -> Non
     last = events(body, "jsonl_base64")[-1]
     assert (last["event"], last["error"]["code"]) == ("error", "cancelled")
     assert last["finish_reason"] == "cancelled"
+    for stream_format in ("jsonl_base64", "multipart_mixed", "sse", "audio"):
+        retry = await world.refused({**JSONL, "stream_format": stream_format})
+        assert (retry.status, retry.code) == (409, "cancelled")
+        assert retry.headers["x-psionic-csm-replayed"] == "true"
 
 
 async def test_a_silent_worker_ends_a_running_stream_at_the_deadline(world: World) -> None:

@@ -1,0 +1,1 @@
+"""The contract as checks that hold any deployment to it, over HTTP alone."""

@@ -1,0 +1,97 @@
+"""A deployment whose runtime is off: it says so everywhere, refuses at once, and never hangs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cli.conformance.documents import coherent, document
+from cli.conformance.envelope import refused
+from cli.conformance.promise import Broken, promised, same, shown
+from cli.conformance.run import Run
+from cli.conformance.shapes import has_headers
+from cli.conformance.speech import NOT_ALWAYS
+from cli.conformance.streams import AUDIO, JSONL, MULTIPART, SSE, request
+from gateway import answers
+from gateway.header_table import CALL
+from gateway.paths import OPENAI_SPEECH, READY, SPEECH
+from shared.errors import BACKEND_UNAVAILABLE, CODES
+
+
+def not_ready(run: Run) -> str:
+    """``/health/ready`` says no, with codes."""
+    reply = run.wire.get(READY)
+    same("the status", 503, reply.status)
+    found = reply.object()
+    same("status", "not_ready", found.get("status"))
+    reasons = found.get("reasons")
+    if not isinstance(reasons, list) or not reasons:
+        raise Broken("there is no reason")
+    return ", ".join(shown(reason) for reason in reasons)
+
+
+def health(run: Run) -> str:
+    """200 and the whole document all the same, with the refusal and what is pending."""
+    found = document(run, "/health")
+    coherent(found, answers.Health)
+    return _unavailable(found)
+
+
+def metadata(run: Run) -> str:
+    """No worker is ready, and each that lives says why."""
+    coherent(run.metadata, answers.Metadata)
+    for worker in run.metadata["workers"]:
+        promised(worker["state"] != "ready", "a worker is ready")
+        if worker["state"] == "unavailable":
+            promised(worker["refusal"] is not None, "an unavailable worker gives no refusal")
+    return _unavailable(run.metadata)
+
+
+def speech(run: Run) -> str:
+    """Refused by either route, with the code that the documents give."""
+    code = ""
+    for path in (SPEECH, OPENAI_SPEECH):
+        body = run.speech("disabled")
+        code = _refused(run, path, body)
+    return code
+
+
+def streams(run: Run) -> str:
+    """Whatever the framing, a plain HTTP error: nothing has begun."""
+    code = ""
+    for name in (MULTIPART, JSONL, AUDIO, SSE):
+        code = _refused(run, SPEECH, request(run, name, "disabled"))
+    return code
+
+
+def _unavailable(found: dict[str, Any]) -> str:
+    runtime = found["runtime"]
+    same("status", "degraded", found["status"])
+    promised(runtime["state"] in ("loading", "unavailable"), "the runtime is ready")
+    if runtime["state"] == "loading":
+        return "loading"
+    refusal = runtime["refusal"]
+    promised(refusal is not None, "an unavailable runtime gives no refusal")
+    promised(bool(refusal["pending_phases"]), "nothing is pending")
+    for name in ("backend", "execution_engine"):
+        same(f"runtime.{name}", "none", runtime[name])
+    same("runtime.residency", "unavailable", runtime["residency"])
+    return f"{shown(refusal['code'])}: {', '.join(map(shown, refusal['pending_phases']))}"
+
+
+def _refused(run: Run, path: str, body: dict[str, Any]) -> str:
+    reply = run.wire.post(path, body)
+    code = refused(reply, *_expected(run), request_id=body["request_id"])
+    has_headers(reply.headers, CALL, but_for=NOT_ALWAYS)
+    same("x-psionic-served-backend", "none", reply.headers["x-psionic-served-backend"])
+    promised(reply.headers["x-psionic-runtime-state"] != "ready", "a refusal says that it is ready")
+    return code
+
+
+def _expected(run: Run) -> tuple[str, ...]:
+    """The documents' code, where it is one for callers."""
+    refusal = run.metadata["runtime"]["refusal"]
+    if refusal is None:
+        return ("runtime_unavailable",)
+    code = str(refusal["code"])
+    is_for_callers = code in CODES and CODES[code].type == BACKEND_UNAVAILABLE
+    return (code,) if is_for_callers else ("no_ready_worker",)
