@@ -134,11 +134,11 @@ def openapi(run: Run) -> str:
         isinstance(version, str) and version.startswith("3.1."),
         f"the version is {shown(version)}, not 3.1",
     )
-    paths = found.get("paths")
-    promised(isinstance(paths, dict), "it has no paths")
-    missing = sorted(set(ROUTES) - set(paths or ()))
+    described = found.get("paths")
+    promised(isinstance(described, dict), "it has no paths")
+    missing = sorted(set(ROUTES) - set(described or ()))
     promised(not missing, f"it lacks {', '.join(missing)}")
-    return f"{len(paths or ())} paths"
+    return f"{len(described or ())} paths"
 
 
 def coherent(found: Mapping[str, Any], model: type[answers.Health]) -> None:

@@ -21,10 +21,10 @@ from cli.conformance.promise import MOST_SHOWN, Broken, Declined
 from cli.conformance.run import TEXTS, Run
 from cli.conformance.wire import Wire
 from cli.exits import NOT_GENUINE, OK, REFUSED, UNREACHABLE, USAGE
+from cli.redis_server import free_port
 from cli.smoke import judged, verdicts
 from tests.cli.conformance.conftest import KEY, Deployment
 from tests.cli.conformance.liar import Lie, Said, truth
-from tests.conftest import free_port
 
 SPEECH = "/psionic/csm/speech"
 WITHOUT_KEY = ("PSIONIC_CSM_API_KEY", "PSIONIC_CSM_API_KEYS")
