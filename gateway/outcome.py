@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from gateway.runtime import Served
 from shared.digests import Pcm16Digest
 from shared.errors import CODES, SpeechError
 from shared.messages import CANCELLED, LENGTH, STOP, TIMEOUT, WORKER_LOST, End, Terminal
 from shared.wav import FRAME_MS
+
+AT_FAULT: Final = {"context_overflow": "input"}
+"""The field at fault where a worker refuses a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ def failure_of(end: End) -> SpeechError | None:
     code = end.failure_code or {WORKER_LOST: WORKER_LOST, TIMEOUT: "generation_timeout"}.get(reason)
     if code not in CODES:
         return SpeechError("internal_error", "the job ended for a reason that is not known")
-    return SpeechError(code, end.message or code.replace("_", " "))
+    return SpeechError(code, end.message or code.replace("_", " "), param=AT_FAULT.get(code))
 
 
 class Intake:

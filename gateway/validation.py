@@ -43,6 +43,8 @@ LENGTH_PER_CHARACTER_MS: Final = 120
 CHARACTERS_PER_SECOND: Final = 25
 """Faster than anyone speaks: a text that needs more can't be spoken whole."""
 MIN_DEFAULT_TIMEOUT_MS: Final = 10_000
+FEWEST_TOKENS: Final = 3
+"""Of any text: its begin, its end, and something between."""
 EITHER_PLACE: Final = ("max_audio_length_ms", "context_policy")
 """Options that count at the top level too."""
 MIMI_CODES: Final = 2048
@@ -137,7 +139,7 @@ class Validator:
         priority = _priority(request.priority)
         _check_speakable(text, length_ms)
         max_frames = length_ms // FRAME_MS
-        _check_window(text, max_frames, policy, artifact, profile)
+        _check_window(max_frames, policy, artifact, profile)
         return SpeechCall(
             job=SpeechJob(
                 request_id=request_id,
@@ -297,18 +299,14 @@ def _check_speakable(text: str, length_ms: int) -> None:
         )
 
 
-def _check_window(
-    text: str, max_frames: int, policy: str, artifact: Artifact, profile: VoiceProfile
-) -> None:
-    """The prompt must leave room for every frame.
+def _check_window(max_frames: int, policy: str, artifact: Artifact, profile: VoiceProfile) -> None:
+    """The prompt must leave room for every frame: refuse at once what no text can fit.
 
-    The tokenizer is byte-level, so a text has at most as many tokens as bytes, and two for the
-    ends; the worker counts exactly.
+    How many tokens a text has only its tokenizer knows, which is the worker's. What passes here
+    and doesn't fit is refused there, by the same code, before its first frame.
     """
-    tokens = len(f"[{profile.speaker}]{text}".encode()) + 2
-    if policy == CONTEXT_PROMPT:
-        tokens += profile.prompt_frame_count
+    tokens = FEWEST_TOKENS + (profile.prompt_frame_count if policy == CONTEXT_PROMPT else 0)
     if tokens >= artifact.manifest.max_seq_len - max_frames:
         raise SpeechError(
-            "context_overflow", "the text does not fit the context window", param="input"
+            "context_overflow", "the voice's prompt leaves no room for a text", param="input"
         )

@@ -224,3 +224,17 @@ def test_digests_mean_the_wav_file_whatever_the_format(client: httpx.Client) -> 
         body = {**BODY, "stream": True, "stream_format": format_, "response_format": "pcm"}
         refusal = client.post(SPEECH, json=body).json()["error"]
         assert refusal["code"] == "unsupported_response_format"
+
+
+@pytest.mark.parametrize("transport", [{}, JSONL], ids=["whole", "streamed"])
+def test_a_text_that_overflows_the_context_is_a_plain_400(
+    client: httpx.Client, transport: dict[str, Any]
+) -> None:
+    """The worker's tokenizer counts, here a token a byte; whoever streams hears it as HTTP, too."""
+    body = {"input": "\U0001f600" * 500, "max_audio_length_ms": 20_000, **transport}
+
+    reply = client.post(SPEECH, json=body)
+
+    error = reply.json()["error"]
+    assert (reply.status_code, error["code"], error["param"]) == (400, "context_overflow", "input")
+    assert reply.headers["x-should-retry"] == "false"

@@ -14,7 +14,7 @@ PROMPT_FRAMES = 120
 MAX_SEQ_LEN = 1024
 
 
-def write_artifact(directory: Path, weights: str = "a") -> Artifact:
+def write_artifact(directory: Path, weights: str = "a", max_seq_len: int = MAX_SEQ_LEN) -> Artifact:
     """An artifact of two voices, one unprompted. Its weights' digest is one hex letter."""
     digest = f"sha256:{weights * 64}"
     bound = {
@@ -38,7 +38,7 @@ def write_artifact(directory: Path, weights: str = "a") -> Artifact:
         "artifact_id": f"{MODEL_ID}@{digest}",
         "model_id": MODEL_ID,
         "files": {**files, "model.safetensors": {**files["model.safetensors"], "sha256": digest}},
-        "frame_contract": {**MANIFEST["frame_contract"], "max_seq_len": MAX_SEQ_LEN},
+        "frame_contract": {**MANIFEST["frame_contract"], "max_seq_len": max_seq_len},
     }
     voices = {**VOICES, "model_id": MODEL_ID, "profiles": profiles}
     return load_artifact(write_manifests(directory, manifest, voices))

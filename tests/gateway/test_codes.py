@@ -235,7 +235,7 @@ TABLE = [
     at_the_door("unknown_parameter"),
     at_the_door("unsupported_parameter"),
     at_the_door("conflicting_parameter"),
-    at_the_door("context_overflow"),
+    Row("context_overflow", 400, INVALID, False, stated("context_overflow"), (), True),
     Row("invalid_outcome", 400, INVALID, False, not_an_outcome),
     # A manifest with such a voice doesn't load, and the door checks what the sampler would refuse.
     Row("voice_profile_unapproved", 400, INVALID, False, stated("voice_profile_unapproved")),

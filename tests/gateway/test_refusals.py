@@ -127,7 +127,6 @@ ROWS = [
     bad("invalid_voice_turn_budget_ms", "voice_turn_budget_ms", voice_turn_budget_ms=0),
     bad("invalid_voice_turn_budget_ms", "voice_turn_budget_ms", voice_turn_budget_ms=30_001),
     bad("input_exceeds_budget", "max_audio_length_ms", input="a" * 100, max_audio_length_ms=1000),
-    Bad("context_overflow", {"input": "\U0001f600" * 300}, param="input"),
     Bad("route_not_found", HELLO, "/v1/audio/speeches"),
     Bad("route_not_found", HELLO, SPEECH + "/"),
     Bad("method_not_allowed", HELLO, "/health"),
