@@ -119,7 +119,7 @@ class Gateway:
         endpoints = Endpoints(
             self._documents,
             Cancellation(self._redis, queue),
-            ResultReader(self._results, queue.result_ttl_ms),
+            ResultReader(self._results),
             EvidenceReader(self._results, self._registry, settings.runtime_image_ref),
             BusinessOutcomes(Judgements(self._redis, queue.namespace), self.metrics),
         )

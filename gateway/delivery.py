@@ -114,13 +114,10 @@ class Delivery:
     async def _begin_whole(
         self, take: Take, outcome: Outcome, size: int | None, line: Line
     ) -> None:
+        kept_ms = self._settings.queue.result_ttl_ms if take.kept_ms is None else take.kept_ms
         headers = {
             **execution_headers(take.call, outcome.served, outcome.terminal.runtime_image_ref),
-            **result_headers(
-                outcome,
-                seed=take.call.job.seed,
-                result_ttl_ms=self._settings.queue.result_ttl_ms,
-            ),
+            **result_headers(outcome, seed=take.call.job.seed, kept_ms=kept_ms),
             **_marks(take),
         }
         if size is not None:

@@ -93,5 +93,5 @@ RESULT: Final = {
     "x-psionic-csm-worker-id": (TEXT, "who spoke"),
     "x-psionic-csm-attempt": (WHOLE, "how many workers had the job"),
     "x-psionic-csm-seed": (WHOLE, "the seed that was used"),
-    "x-psionic-csm-result-ttl-s": (WHOLE, "how long the audio is kept"),
+    "x-psionic-csm-result-ttl-s": (WHOLE, "how long the audio is still kept"),
 }

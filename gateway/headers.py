@@ -70,8 +70,11 @@ def stream_headers(stream_format: str) -> dict[str, str]:
     }
 
 
-def result_headers(outcome: Outcome, *, seed: int | None, result_ttl_ms: int) -> dict[str, str]:
-    """On a one-shot answer with audio: what was generated, on what, and how long it took."""
+def result_headers(outcome: Outcome, *, seed: int | None, kept_ms: int) -> dict[str, str]:
+    """On a one-shot answer with audio: what was generated, on what, and how long it took.
+
+    ``kept_ms``: for how long the audio is kept from now on.
+    """
     terminal, end = outcome.terminal, outcome.end
     headers = {
         "x-psionic-csm-generated-frame-count": str(terminal.generated_frame_count),
@@ -93,7 +96,7 @@ def result_headers(outcome: Outcome, *, seed: int | None, result_ttl_ms: int) ->
         "x-psionic-csm-queue-wait-ms": str(end.queue_wait_ms),
         "x-psionic-csm-worker-id": printable(terminal.worker_id),
         "x-psionic-csm-attempt": str(end.attempt),
-        "x-psionic-csm-result-ttl-s": str(result_ttl_ms // 1000),
+        "x-psionic-csm-result-ttl-s": str(kept_ms // 1000),
     }
     if seed is not None:
         headers["x-psionic-csm-seed"] = str(seed)

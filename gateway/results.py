@@ -21,9 +21,8 @@ from shared.wav import FRAME_BYTES, HEADER_BYTES, wav_header
 class ResultReader:
     """Reads results of a principal's own requests. Reading is not listening."""
 
-    def __init__(self, results: Results, result_ttl_ms: int) -> None:
+    def __init__(self, results: Results) -> None:
         self._results = results
-        self._result_ttl_ms = result_ttl_ms
 
     async def document(self, principal: str, request_id: str) -> dict[str, Any]:
         """State, and once ended the terminal's keys. Raises ``result_not_found``."""
@@ -40,12 +39,11 @@ class ResultReader:
         if intake.frames == 0:
             raise SpeechError("result_not_found", "the audio is no longer kept")
         outcome = intake.judge(record.end, replayed=True)
+        kept_ms = await self._results.kept_ms(record.job_id)
         size = intake.frames * FRAME_BYTES
         headers = {
             **id_headers(record.request_id),
-            **result_headers(
-                outcome, seed=record.facts.get("seed"), result_ttl_ms=self._result_ttl_ms
-            ),
+            **result_headers(outcome, seed=record.facts.get("seed"), kept_ms=kept_ms),
             "content-length": str(HEADER_BYTES + size),
         }
         return StreamingResponse(

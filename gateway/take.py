@@ -74,6 +74,11 @@ class Take:
         return self._caller.recorded
 
     @property
+    def kept_ms(self) -> int | None:
+        """For how long the audio of a replay is still kept."""
+        return self._caller.admitted.kept_ms
+
+    @property
     def job_id(self) -> str:
         return self._caller.job_id
 

@@ -49,10 +49,14 @@ class AdmitRequest:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The job that answers the request: a new one, one that runs already, or one that has ended."""
+    """The job that answers the request: a new one, one that runs already, or one that has ended.
+
+    ``kept_ms``: for how long the audio of one that has ended will still be there.
+    """
 
     job_id: str
     kind: Kind
+    kept_ms: int | None = None
 
 
 class Admission:
@@ -98,8 +102,10 @@ class Admission:
         verdict, *rest = (part.decode() for part in reply)
         if verdict == "admitted":
             return Admitted(job_id, "admitted")
-        if verdict in ("attached", "replay"):
+        if verdict == "attached":
             return Admitted(rest[0], verdict)
+        if verdict == "replay":
+            return Admitted(rest[0], verdict, int(rest[1]))
         raise _refusal(verdict, rest)
 
 

@@ -87,6 +87,12 @@ class Results:
                 (seconds, micros), left_ms = await pipe.execute()
         return seconds * 1000 + micros // 1000, max(0, left_ms)
 
+    async def kept_ms(self, job_id: str) -> int:
+        """For how long the audio of a job that has ended will still be there; 0 if it isn't."""
+        with refusing_when_away():
+            left: Any = await self._redis.pttl(self._keys.events(job_id))
+        return max(0, int(left))
+
     async def frames(self, job_id: str) -> AsyncIterator[FrameRecord]:
         """The frames of a job, in order, read a few at a time; none once they are not kept."""
         start = "-"

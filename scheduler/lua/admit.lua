@@ -3,7 +3,7 @@
 --       timeout_ms, listener, listener_ttl, min_depth, depth_per_lane, max_depth, max_per_principal,
 --       facts (about the request, for whoever reads its result; never its text),
 --       class (interactive | batch), budget (the frames that it may have)
--- Returns {verdict, ...}: admitted depth wait | attached job | replay job | conflict | cancelled |
+-- Returns {verdict, ...}: admitted depth wait | attached job | replay job kept_ms (of its audio) | conflict | cancelled |
 --   no_ready_worker | queue_full depth wait | too_many_waiting wait | deadline_unmeetable wait
 local MAX_TURN = 64
 local id, principal, request, turn = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -49,10 +49,11 @@ local function attach(bound)
     return {'attached', bound}
   end
   local reason = other.finish_reason
-  local kept = reason == 'cancelled' or redis.call('EXISTS', key('events', bound)) == 1
+  local kept_ms = redis.call('PTTL', key('events', bound))
+  local kept = reason == 'cancelled' or kept_ms ~= -2
   if reason == 'stop' or reason == 'length' or (reason == 'cancelled' and other.abandoned ~= '1') then
     if not same then return {'conflict'} end
-    if kept then return {'replay', bound} end
+    if kept then return {'replay', bound, tostring(math.max(0, kept_ms))} end
   end
   return nil
 end

@@ -6,6 +6,7 @@ from shared.wav import wav_file
 from tests.gateway.world import World, pcm
 
 HELLO = {"input": "Hello.", "request_id": "r1"}
+KEPT = "x-psionic-csm-result-ttl-s"
 
 
 async def test_a_retry_is_answered_from_the_record(world: World) -> None:
@@ -19,8 +20,24 @@ async def test_a_retry_is_answered_from_the_record(world: World) -> None:
     assert again.status == 200
     assert again.body == first.body
     assert again.headers.pop("x-psionic-csm-replayed") == "true"
+    left = [int(each.headers.pop(KEPT)) for each in (first, again)]
     assert again.headers == first.headers
+    assert 30 <= left[1] <= left[0] == 60
     assert world.worker.hints.empty()
+
+
+async def test_a_replay_says_how_long_its_audio_is_still_kept(world: World) -> None:
+    """What is left of its time, not the whole of it; and so does the result."""
+    call = world.post(HELLO)
+    claim = await world.worker.speak(1)
+    await call.answer()
+    world.redis.pexpire(world.keys.events(claim.job_id), 20_500)
+
+    replay = await world.refused(HELLO)
+    result = await world.get("/psionic/csm/speech/r1/audio")
+
+    assert (replay.status, result.status) == (200, 200)
+    assert all(10 <= int(each.headers[KEPT]) <= 20 for each in (replay, result))
 
 
 async def test_a_retry_in_another_format_is_the_same_speech(world: World) -> None:
