@@ -81,6 +81,31 @@ def test_of_many_outcomes_exactly_one_is_recorded(
     assert {line["outcome"] for line in process.lines if "outcome" in line} == {recorded["outcome"]}
 
 
+def test_an_outcome_that_a_full_redis_can_t_keep_may_be_said_again(
+    process: Process, threads: ThreadPoolExecutor
+) -> None:
+    """It is refused whole, with advice to retry; the evidence is there all the same."""
+    answer = threads.submit(process.post, HELLO)
+    claim = process.claim()
+    process.worker.post(claim, 0)
+    process.worker.end(claim, 1)
+    assert answer.result(10).status_code == 200
+    path, outcome = "/psionic/csm/evidence/r1", {"outcome": "accepted"}
+
+    with process.server.client() as client:
+        client.config_set("maxmemory", "1mb")
+        full = process.http.post(f"{path}/outcome", json=outcome)
+        evidence = process.http.get(path)
+        client.config_set("maxmemory", "0")
+    again = process.http.post(f"{path}/outcome", json=outcome)
+
+    assert full.status_code == 503
+    assert full.json()["error"]["code"] == "queue_memory_low"
+    assert full.headers["x-should-retry"] == "true"
+    assert (evidence.status_code, evidence.json()["business_outcome"]) == (200, None)
+    assert again.status_code == 201
+
+
 def test_a_raw_stream_that_fails_is_a_broken_transfer(
     process: Process, threads: ThreadPoolExecutor
 ) -> None:
