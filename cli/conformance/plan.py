@@ -11,6 +11,7 @@ from cli.conformance import (
     cancels,
     disabled,
     documents,
+    evidence,
     formats,
     refusals,
     results,
@@ -46,6 +47,7 @@ REFUSALS: Final = (
     Check("refuses an unclear cancel", refusals.cancellation),
     Check("refuses a format it can't make", formats.unsupported),
     Check("knows no result of an unknown id", results.unknown),
+    Check("takes no text for an outcome", evidence.not_an_outcome),
 )
 ANYWHERE: Final = (
     Check("models", documents.models),
@@ -69,6 +71,8 @@ PLANS: Final[dict[str, tuple[Check, ...]]] = {
         Check("takes ids from headers", speech.id_from_header),
         Check("result by id", results.result),
         Check("audio by id", results.audio),
+        Check("evidence by id", evidence.evidence),
+        Check("records an outcome once", evidence.outcome),
         Check("format pcm", formats.pcm),
         Check("formats with encoders", formats.compressed),
         Check("stream multipart_mixed", streams.multipart_mixed),

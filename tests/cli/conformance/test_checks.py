@@ -12,12 +12,14 @@ from cli.client import GatewayClient
 from cli.conformance.plan import DISABLED, PLANS, SERVING
 from cli.conformance.refusals import ROWS
 from cli.conformance.report import BROKEN, KEPT, REFUSED, SKIPPED
+from cli.conformance.run import TEXT
 from shared.wav import HEADER_BYTES
 from tests.cli.conformance.conftest import KEY, Deployment
 from tests.cli.conformance.liar import Lie, Said
 
 METADATA = "/psionic/csm/worker/metadata"
 SPEECH = "/psionic/csm/speech"
+EVIDENCE = "/psionic/csm/evidence/"
 
 
 def on(path: str, lie: Lie) -> Lie:
@@ -103,6 +105,16 @@ def sse_without_done(said: Said) -> Said:
 def silent(said: Said) -> Said:
     return replace(said, status=200, body=b"{}", headers={"content-type": "application/json"})
 
+
+def is_outcome(said: Said) -> bool:
+    return said.path.endswith("/outcome")
+
+
+def outcomes(lie: Lie) -> Lie:
+    return lambda said: lie(said) if is_outcome(said) and said.status < 400 else said
+
+
+unjudged = key("business_outcome", value=None)
 
 LIES: dict[str, list[Lie]] = {
     "live": [status(503), swapped(b"live", b"alive")],
@@ -201,6 +213,29 @@ LIES: dict[str, list[Lie]] = {
         under(SPEECH + "/", header("x-psionic-csm-frames-sha256", None)),
         under(SPEECH + "/", header("content-type", "audio/pcm")),
     ],
+    "evidence by id": [
+        under(EVIDENCE, status(404)),
+        under(EVIDENCE, key("state", value="running")),
+        under(EVIDENCE, key("schema_version", value="v0")),
+        under(EVIDENCE, key("business_authority", value=...)),
+        under(EVIDENCE, key("terminal", "seed", value=8)),
+        under(EVIDENCE, key("request", value=None)),
+        under(EVIDENCE, key("request", "input_sha256", value=f"sha256:{'0' * 64}")),
+        under(EVIDENCE, key("request", "input", value=TEXT)),
+        under(EVIDENCE, key("governance", "artifact", "artifact_id", value="another")),
+        under(EVIDENCE, key("governance", "manifest_sha256", value=...)),
+        under(EVIDENCE, header("x-psionic-request-id", None)),
+    ],
+    "records an outcome once": [
+        outcomes(status(202)),
+        outcomes(key("business_outcome", "mode", value="live")),
+        outcomes(key("business_outcome", "recorded_at_unix_ms", value=...)),
+        outcomes(lambda said: said if said.status == 200 else silent(said)),
+        refusals(silent),
+        refusals(key("error", "code", value="request_id_conflict")),
+        lambda said: said if is_outcome(said) else under(EVIDENCE, unjudged)(said),
+    ],
+    "takes no text for an outcome": [refusals(silent)],
     "format pcm": [
         lambda said: louder(said) if said.asked.get("response_format") == "pcm" else said,
         lambda said: (
