@@ -6,16 +6,26 @@ import os
 import re
 import socket
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from shared.clock import unix_ms
+import structlog
+
+from gpu_worker.link import for_show
+from shared.clock import Countdown, unix_ms
+from shared.messages import READY
 
 if TYPE_CHECKING:
     from gpu_worker.facts import RuntimeFacts
     from gpu_worker.telemetry import Usage
+    from scheduler.carrier import Carrier
+    from scheduler.queue import WorkQueue
     from shared.governance.artifacts import Artifact
     from shared.settings import WorkerSettings
+
+BACKGROUND: Final = "background"
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +98,62 @@ def document(
         "image_ref": settings.runtime_image_ref,
         "determinism_class": facts.determinism_class,
     }
+
+
+class Heartbeat:
+    """Says how one worker stands, to Redis and to RQ's tools. ``said``: the state, as last told."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        identity: Identity,
+        served: Served,
+        queue: WorkQueue,
+        carrier: Carrier,
+    ) -> None:
+        self._settings, self._identity, self._served = settings, identity, served
+        self._queue, self._carrier = queue, carrier
+        self.said = ""
+        self._due = Countdown(0)
+        self._is_registered = False
+
+    @property
+    def remaining_ms(self) -> float:
+        return self._due.remaining_ms
+
+    def is_due(self, state: str) -> bool:
+        """Every now and then, and at once when the state has changed."""
+        return self._due.over or state != self.said
+
+    def beat(
+        self,
+        state: str,
+        facts: RuntimeFacts,
+        usage: Usage,
+        *,
+        in_flight: int,
+        is_busy: bool,
+        is_anew: bool,
+    ) -> None:
+        """``is_anew``: Redis was away, and may not be the same one."""
+        told = document(
+            self._identity, self._served, self._settings, facts, usage, state, in_flight
+        )
+        lanes = facts.lanes if state == READY else 0
+        self._queue.heartbeat(told, lanes=lanes, step_ms=facts.warm_step_ms)
+        if state != self.said:
+            log.info("worker_state", state=state, lanes=facts.lanes)
+        self.said, self._due = state, Countdown(self._settings.queue.renew_ms)
+        with for_show("beat"):
+            self._register(state, is_anew=is_anew)
+            self._carrier.beat(busy=is_busy)
+
+    def _register(self, state: str, *, is_anew: bool) -> None:
+        """Be seen by RQ's tools: with a synchronous start only once the model is there."""
+        if is_anew and self._is_registered:
+            self._carrier.death()
+            self._is_registered = False
+        is_wanted = state == READY or self._settings.startup_load_mode == BACKGROUND
+        if self._served.queue and is_wanted and not self._is_registered:
+            self._carrier.birth(self._identity.worker_id)
+            self._is_registered = True

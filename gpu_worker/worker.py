@@ -19,7 +19,7 @@ from gpu_worker.books import Books
 from gpu_worker.engine_thread import EngineFault
 from gpu_worker.evidence import Origin
 from gpu_worker.facts import RuntimeFacts
-from gpu_worker.heartbeat import Identity, Served, document
+from gpu_worker.heartbeat import Heartbeat, Identity, Served
 from gpu_worker.intake import Intake, Taken
 from gpu_worker.lanes import Event, Frame, Generation, Released
 from gpu_worker.leases import FOREIGN_ARTIFACT, Lease
@@ -47,7 +47,6 @@ REDIS_REFUSED: Final = 69
 ENGINE_FAULT: Final = 70
 """Exit code (EX_SOFTWARE) after the engine died; the supervisor starts the process again."""
 
-BACKGROUND: Final = "background"
 IDLE_WAIT_S: Final = 0.25
 """How long an idle worker waits for RQ before it looks round: bounds how late it sees a signal."""
 BUSY_WAIT_S: Final = 0.05
@@ -117,6 +116,7 @@ class Worker:
         gap_ms = 9 * queue.reap_interval_ms // 10
         self._reaper = Reaper(redis, queue, gap_ms=gap_ms, most=REAPED_AT_ONCE, calls=1)
         self._intake = Intake(self._carrier, self._queue)
+        self._heartbeat = Heartbeat(settings, self.identity, served, self._queue, self._carrier)
         origin = Origin(worker_id, settings.runtime_image_ref)
         self._books = Books(
             self._queue, self._carrier, origin, self._stop, self.metrics, self._spans
@@ -124,10 +124,8 @@ class Worker:
         self._lanes: dict[str, Lane] = {}
         self._link = Link()
         self._drain: Countdown | None = None
-        self._renewal, self._beating, self._reaping = Countdown(0), Countdown(0), Countdown(0)
+        self._renewal, self._reaping = Countdown(0), Countdown(0)
         self._silent = Countdown(SILENT_MS)
-        self._said = ""
-        self._is_registered = False
         self._silence_stop_frames = -(-settings.silence_stop_ms // FRAME_MS)
 
     @property
@@ -137,7 +135,7 @@ class Worker:
 
     @property
     def is_ready(self) -> bool:
-        return self._said == READY
+        return self._heartbeat.said == READY
 
     def run(self) -> int:
         """Serve until told to stop or until the engine dies; returns the exit code."""
@@ -145,8 +143,10 @@ class Worker:
         self._runtime.start()
         is_fault = True
         try:
-            while not self._is_done():
+            self._heed_signals()
+            while not self._is_drained:
                 self.turn()
+                self._heed_signals()
             self._flush()
             is_fault = False
         except EngineFault as fault:
@@ -178,12 +178,17 @@ class Worker:
         """loading, ready, unavailable or draining."""
         return facts.state if self._drain is None else DRAINING
 
-    def _is_done(self) -> bool:
-        if not self._signals.count:
-            return False
-        if self._drain is None:
+    def _heed_signals(self) -> None:
+        """The first one begins the drain."""
+        if self._signals.count and self._drain is None:
             self._drain = Countdown(self._settings.drain_grace_ms)
             log.info("draining", in_flight=len(self._books))
+
+    @property
+    def _is_drained(self) -> bool:
+        """Whether all that is left is to hand back what didn't get done."""
+        if self._drain is None:
+            return False
         return not self._books or self._drain.over or self._signals.count > 1
 
     def _flush(self) -> None:
@@ -248,34 +253,20 @@ class Worker:
             self._renewal = Countdown(self._settings.queue.renew_ms)
 
     def _beat(self) -> None:
-        """Say how things stand: when due, and at once when the state has changed."""
         facts = self._runtime.facts
         state = self._state(facts)
-        if not (self._beating.over or state != self._said or self._link.away):
+        if not (self._heartbeat.is_due(state) or self._link.away):
             return
-        settings, usage = self._settings, self._runtime.usage()
-        told = document(
-            self.identity, self._served, settings, facts, usage, state, len(self._books)
-        )
+        usage = self._runtime.usage()
         self.metrics.stands(state, facts, usage, len(self._lanes))
-        lanes = facts.lanes if state == READY else 0
-        self._queue.heartbeat(told, lanes=lanes, step_ms=facts.warm_step_ms)
-        if state != self._said:
-            log.info("worker_state", state=state, lanes=facts.lanes)
-        self._said, self._beating = state, Countdown(settings.queue.renew_ms)
-        with for_show("beat"):
-            self._register(state)
-            self._carrier.beat(busy=bool(self._lanes))
-
-    def _register(self, state: str) -> None:
-        """Be seen by RQ's tools: with a synchronous start only once the model is there."""
-        if self._link.away and self._is_registered:
-            self._carrier.death()
-            self._is_registered = False
-        is_wanted = state == READY or self._settings.startup_load_mode == BACKGROUND
-        if self._served.queue and is_wanted and not self._is_registered:
-            self._carrier.birth(self.identity.worker_id)
-            self._is_registered = True
+        self._heartbeat.beat(
+            state,
+            facts,
+            usage,
+            in_flight=len(self._books),
+            is_busy=bool(self._lanes),
+            is_anew=self._link.away,
+        )
 
     def _reap(self) -> None:
         if not (self._reaping.over or self._reaper.unfinished):
@@ -287,7 +278,7 @@ class Worker:
 
     def _has_room(self) -> bool:
         """Whether a job may be taken: only while the worker says of itself that it is ready."""
-        if self._said != READY:
+        if self._heartbeat.said != READY:
             return False
         is_shared = not any(lane.is_solo for lane in self._lanes.values())
         return is_shared and len(self._lanes) < self._runtime.facts.lanes
@@ -301,7 +292,7 @@ class Worker:
             self._begin(taken)
 
     def _idle_wait_s(self) -> float:
-        until_due = min(self._beating.remaining_ms, self._reaping.remaining_ms) / 1000
+        until_due = min(self._heartbeat.remaining_ms, self._reaping.remaining_ms) / 1000
         return max(0.01, min(IDLE_WAIT_S, until_due))
 
     def _begin(self, taken: Taken) -> None:
