@@ -18,6 +18,7 @@ from gpu_worker.worker import ENGINE_FAULT, REDIS_REFUSED
 from shared.messages import LOADING, READY, UNAVAILABLE
 from tests.conftest import heartbeats, until
 from tests.gpu_worker import worker_stage
+from tests.gpu_worker.jobs import SEED, admit, on_stage
 from tests.gpu_worker.worker_stage import (
     SERVED,
     ScriptedRuntime,
@@ -31,7 +32,6 @@ from tests.scheduler.conftest import QUEUE, Deployment
 
 books = worker_stage.fake_books
 
-SEED = 7
 DOCUMENT_KEYS = {
     *("worker_id", "host", "pid", "state", "started_at_unix_ms", "image_ref"),
     *("requested_backend", "served_backend", "execution_engine", "accelerated_backend"),
@@ -48,16 +48,6 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every turn looks round soon."""
     for name in ("IDLE_WAIT_S", "BUSY_WAIT_S", "NEWCOMER_WAIT_S"):
         monkeypatch.setattr(f"gpu_worker.worker.{name}", 0.01)
-
-
-def on_stage(books: Deployment, lanes: int = 2, **changes: Any) -> Stage:
-    return Stage(books.redis, books.settings, ScriptedRuntime(lanes), **changes)
-
-
-async def admit(books: Deployment, request_id: str = "r1", **options: Any) -> str:
-    admitted = await books.admit(request_id, seed=SEED, **options)
-    books.carrier.push(admitted.job_id)
-    return admitted.job_id
 
 
 def said_by(books: Deployment, stage: Stage) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from redis.exceptions import OutOfMemoryError, ResponseError
 from gpu_worker.link import Link, for_show
 from scheduler.connections import is_away
 from scheduler.queue import WorkQueue
-from tests.gpu_worker import worker_stage
+from tests.gpu_worker import jobs, worker_stage
+from tests.gpu_worker.jobs import SEED, ready_on_stage
 from tests.gpu_worker.worker_stage import (
     ScriptedRuntime,
     Stage,
@@ -25,7 +26,6 @@ from tests.scheduler.conftest import QUEUE, Deployment
 
 books = worker_stage.fake_books
 
-SEED = 7
 SCRIPT_OOM = ResponseError(
     "Error running script (call to f_1): @user_script:9: -OOM command not allowed"
 )
@@ -45,15 +45,8 @@ def fail(guard: AbstractContextManager[None], error: Exception) -> None:
 
 async def speaking(books: Deployment) -> tuple[Stage, str, str]:
     """A worker in mid-speech, its job and the execution."""
-    stage = Stage(books.redis, books.settings, ScriptedRuntime())
-    stage.turn()
-    job_id = (await books.admit("r1", seed=SEED)).job_id
-    books.carrier.push(job_id)
-    stage.turn_until(lambda: stage.runtime.submitted)
-    key = stage.runtime.submitted[0].key
-    stage.runtime.step(key)
-    stage.turn()
-    return stage, job_id, key
+    stage = ready_on_stage(books)
+    return stage, *(await jobs.speaking(books, stage))
 
 
 def speak(stage: Stage, key: str, frames: int) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from scheduler.connections import connect
 from tests.conftest import RedisServer, until
-from tests.gpu_worker import worker_stage
+from tests.gpu_worker import jobs, worker_stage
+from tests.gpu_worker.jobs import SEED
 from tests.gpu_worker.worker_stage import (
     RunningWorker,
     ScriptedRuntime,
@@ -30,7 +31,6 @@ pytestmark = pytest.mark.redis
 
 books = worker_stage.real_books
 
-SEED = 7
 FRAMES = 40
 
 
@@ -59,11 +59,8 @@ def is_ready(books: Deployment) -> bool:
 
 
 async def admit(books: Deployment, request_id: str = "r1", **options: Any) -> str:
-    admitted = await books.admit(
-        request_id, seed=SEED, timeout_ms=30_000, max_frames=FRAMES, **options
-    )
-    books.carrier.push(admitted.job_id)
-    return admitted.job_id
+    """A job that takes a while."""
+    return await jobs.admit(books, request_id, timeout_ms=30_000, max_frames=FRAMES, **options)
 
 
 async def several_steps(stage: Stage) -> None:
