@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from starlette.types import Send
 
+from gateway.call import SpeechCall
 from gateway.envelope import error_response
 from gateway.facts import Facts
 from gateway.headers import (
@@ -28,7 +29,6 @@ from gateway.samples import Budget, Samples
 from gateway.speech import Speech
 from gateway.streams import framing_for
 from gateway.take import Take
-from gateway.validation import SpeechCall
 from shared.errors import SpeechError
 from shared.messages import FrameRecord
 from shared.settings import GatewaySettings

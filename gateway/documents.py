@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from gateway import runtime
 from gateway.access import Refusals
-from gateway.answers import Worker
 from gateway.envelope import EXECUTION_MODE
 from gateway.facts import Facts
 from gateway.paths import OPENAI_SPEECH, SPEECH
+from gateway.service_answers import Worker
 from gateway.text import NORMALIZATIONS
 from gateway.validation import MIN_DEFAULT_TIMEOUT_MS
 from scheduler.load import LoadSnapshot, QueueLoad

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.business import judged
+from gateway.call import SpeechCall
 from gateway.documents import BUSINESS_AUTHORITY
 from gateway.results import found, told
-from gateway.validation import SpeechCall
 from scheduler.results import JobRecord, Results
 from shared.digests import sha256_hex
 from shared.errors import SpeechError

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from gateway.call import SpeechCall
 from gateway.envelope import EXECUTION_MODE, flag, id_headers, printable
 from gateway.outcome import Outcome
 from gateway.runtime import Served
 from gateway.streams import STREAMING_MODE
-from gateway.validation import SpeechCall
 from shared.governance.artifacts import GOVERNANCE_SCHEMA, Artifact
 from shared.governance.voices import VoiceProfile
 

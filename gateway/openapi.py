@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from gateway import answers
+from gateway import answers, service_answers
 from gateway.envelope import REQUEST_ID_HEADER
 from gateway.header_table import CALL, CHALLENGE, FAILURE, RETRY_AFTER
 from gateway.ids import ID, IDEMPOTENCY_HEADER
@@ -149,15 +149,15 @@ def _schemas(settings: GatewaySettings, formats: tuple[str, ...]) -> Spec:
         CancellationRequest,
         OutcomeRequest,
         answers.ErrorEnvelope,
-        answers.Health,
-        answers.Metadata,
-        answers.Models,
-        answers.Load,
+        service_answers.Health,
+        service_answers.Metadata,
+        service_answers.Models,
+        service_answers.Load,
         answers.CancellationReport,
         answers.Result,
         answers.Evidence,
         answers.RecordedOutcome,
-        answers.Probe,
+        service_answers.Probe,
         *answers.PARTS,
         *answers.LINES,
         *answers.SERVER_SENT,

@@ -69,4 +69,5 @@ def fields(schema: Spec, known: Mapping[str, Spec]) -> None:
         for branch in field.get("anyOf", [field]):
             if branch.get("type") != "null":
                 branch.update(narrower)
-        field.pop("minimum", None) if "anyOf" in field else None
+        if "anyOf" in field:
+            field.pop("minimum", None)

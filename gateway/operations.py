@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from gateway import answers, paths
+from gateway import answers, paths, service_answers
 from gateway.console import CONTENT_TYPE as PAGE_TYPE
 from gateway.formats import CONTENT_TYPES, WAV
 from gateway.header_table import CALL, IDS, RESULT, STREAM
@@ -149,11 +149,17 @@ def _about_requests() -> tuple[Operation, ...]:
 
 def _about_the_service() -> tuple[Operation, ...]:
     return (
-        _look(paths.METADATA, "metadata", "Service and workers", answers.Metadata),
-        _look(paths.LOAD, "load", "How loaded it is", answers.Load, *QUEUE),
-        _look(paths.MODELS, "listModels", "The model that is served", answers.Models),
+        _look(paths.METADATA, "metadata", "Service and workers", service_answers.Metadata),
+        _look(paths.LOAD, "load", "How loaded it is", service_answers.Load, *QUEUE),
+        _look(paths.MODELS, "listModels", "The model that is served", service_answers.Models),
         _look(paths.DESCRIPTION, "describe", "This document", None),
-        _look(paths.HEALTH, "health", "The service in every state", answers.Health, public=True),
+        _look(
+            paths.HEALTH,
+            "health",
+            "The service in every state",
+            service_answers.Health,
+            public=True,
+        ),
         _probe(paths.LIVE, "live", "Whether the process does its work"),
         _probe(paths.READY, "ready", "Whether it would serve"),
         Operation(
@@ -191,7 +197,7 @@ def _look(
 
 
 def _probe(path: str, id_: str, summary: str) -> Operation:
-    content = content_of(answers.Probe)
+    content = content_of(service_answers.Probe)
     told: Mapping[int, tuple[str, Spec, Headers]] = {
         200: ("yes", content, {}),
         PROBE_NO: ("no", content, {}),

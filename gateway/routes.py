@@ -18,6 +18,7 @@ from gateway.access import ROUTE, SPAN, entry_of
 from gateway.auth import PRINCIPAL
 from gateway.bodies import read_json
 from gateway.business import BusinessOutcomes
+from gateway.call import SpeechCall
 from gateway.delivery import Delivery
 from gateway.documents import Documents
 from gateway.door import Door
@@ -36,7 +37,7 @@ from gateway.schema import (
     refuse_unknown,
     refuse_unsupported,
 )
-from gateway.validation import SpeechCall, Validator
+from gateway.validation import Validator
 from scheduler.cancellation import Cancellation
 from shared.clock import monotonic_ms
 from shared.errors import SpeechError

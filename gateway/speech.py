@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from gateway import runtime
+from gateway.call import SpeechCall
 from gateway.door import Door
 from gateway.evidence import asked
 from gateway.facts import Facts
@@ -15,7 +16,6 @@ from gateway.hints import Hints
 from gateway.metrics import GatewayMetrics
 from gateway.take import Take, draining_error
 from gateway.terminals import lasting_facts
-from gateway.validation import SpeechCall
 from scheduler.admission import NO_WORKER_RETRY_S, AdmitRequest
 from scheduler.connections import memory_low
 from scheduler.listeners import Caller, Listeners

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.call import SpeechCall
 from gateway.metrics import GatewayMetrics
-from gateway.validation import SpeechCall
 from scheduler.admission import NO_WORKER_RETRY_S
 from scheduler.connections import QueueAway
 from scheduler.listeners import Caller

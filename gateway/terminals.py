@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import Any, Protocol
 
 from gateway import answers
+from gateway.call import SpeechCall
 from gateway.runtime import Served
-from gateway.validation import SpeechCall
 from shared import errors
 from shared.errors import SpeechError
 from shared.governance.artifacts import GOVERNANCE_SCHEMA

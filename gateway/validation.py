@@ -7,12 +7,11 @@ Nothing that fails here reaches Redis.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gateway.formats import Transport, choose_transport
+from gateway.call import SpeechCall
+from gateway.formats import choose_transport
 from gateway.ids import check_id
 from gateway.schema import (
     MAX_TEMPERATURE,
@@ -22,7 +21,6 @@ from gateway.schema import (
     VoiceReference,
 )
 from gateway.text import AS_SENT, NORMALIZATIONS, spoken_text
-from shared.digests import sha256_hex
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, ArtifactRegistry
 from shared.governance.voices import VoiceProfile
@@ -35,7 +33,6 @@ from shared.messages import (
     SpeechJob,
 )
 from shared.settings import GatewaySettings
-from shared.tracing import TraceContext
 from shared.wav import FRAME_MS
 
 BASE_LENGTH_MS: Final = 1500
@@ -49,54 +46,6 @@ EITHER_PLACE: Final = ("max_audio_length_ms", "context_policy")
 """Options that count at the top level too."""
 MIMI_CODES: Final = 2048
 """A top-k above the number of candidates changes nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpeechCall:
-    """A request with every default filled in. Holds the text, so it is never logged."""
-
-    job: SpeechJob = field(repr=False)
-    artifact: Artifact = field(repr=False)
-    profile: VoiceProfile = field(repr=False)
-    sent: str = field(repr=False)
-    """The text as it came, before it was given the form that is spoken."""
-    model: str
-    timeout_ms: int
-    transport: Transport
-    voice_turn_budget_ms: int | None
-    priority: str
-    text_normalization: str
-
-    @property
-    def fingerprint(self) -> str:
-        """What shapes the speech: two requests with one id must agree in it."""
-        job = self.job
-        shape = [
-            "v1",
-            job.input,
-            job.artifact_id,
-            job.voice_profile_id,
-            job.context_policy,
-            job.max_frames,
-            job.temperature,
-            job.top_k,
-            job.seed,
-            job.cancellation_id,
-        ]
-        if self.text_normalization != AS_SENT:
-            shape.append(self.text_normalization)
-        return hashlib.sha256(json.dumps(shape, separators=(",", ":")).encode()).hexdigest()
-
-    @property
-    def spoken_text_sha256(self) -> str:
-        """Digest of the text that the model is given, in UTF-8."""
-        return sha256_hex(self.job.input.encode())
-
-    def within(self, trace: TraceContext | None) -> SpeechCall:
-        """The same call as a part of a trace."""
-        if trace is None:
-            return self
-        return replace(self, job=replace(self.job, traceparent=str(trace)))
 
 
 def default_seed(request_id: str) -> int:

@@ -11,7 +11,7 @@ from cli.conformance.run import Run
 from cli.conformance.shapes import has_headers
 from cli.conformance.speech import NOT_ALWAYS
 from cli.conformance.streams import AUDIO, JSONL, MULTIPART, SSE, request
-from gateway import answers
+from gateway import service_answers
 from gateway.header_table import CALL
 from gateway.paths import OPENAI_SPEECH, READY, SPEECH
 from shared.errors import BACKEND_UNAVAILABLE, CODES
@@ -32,13 +32,13 @@ def not_ready(run: Run) -> str:
 def health(run: Run) -> str:
     """200 and the whole document all the same, with the refusal and what is pending."""
     found = document(run, "/health")
-    coherent(found, answers.Health)
+    coherent(found, service_answers.Health)
     return _unavailable(found)
 
 
 def metadata(run: Run) -> str:
     """No worker is ready, and each that lives says why."""
-    coherent(run.metadata, answers.Metadata)
+    coherent(run.metadata, service_answers.Metadata)
     for worker in run.metadata["workers"]:
         promised(worker["state"] != "ready", "a worker is ready")
         if worker["state"] == "unavailable":

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cli.conformance.promise import Broken, promised, same, shown
 from cli.conformance.run import Run
 from cli.conformance.shapes import fits
-from gateway import answers, paths
+from gateway import paths, service_answers
 from shared.metrics import CONTENT_TYPE
 
 READY: Final = "ready"
@@ -63,7 +63,7 @@ def ready(run: Run) -> None:
 def health(run: Run) -> None:
     """``/health`` has every key, and says that it is well."""
     found = document(run, paths.HEALTH)
-    coherent(found, answers.Health)
+    coherent(found, service_answers.Health)
     same("status", "ok", found["status"])
     serving(found["runtime"])
 
@@ -71,7 +71,7 @@ def health(run: Run) -> None:
 def metadata(run: Run) -> str:
     """As ``/health``, and the workers, of whom one serves the default artifact."""
     found = run.metadata
-    coherent(found, answers.Metadata)
+    coherent(found, service_answers.Metadata)
     serving(found["runtime"])
     for worker in found["workers"]:
         if worker["state"] == READY:
@@ -88,7 +88,7 @@ def metadata(run: Run) -> str:
 def models(run: Run) -> None:
     """One card, which repeats the sections of ``/health``."""
     found = document(run, paths.MODELS)
-    fits(answers.Models, found, "the models")
+    fits(service_answers.Models, found, "the models")
     same("object", "list", found["object"])
     same("the number of cards", 1, len(found["data"]))
     card = found["data"][0]
@@ -102,7 +102,7 @@ def models(run: Run) -> None:
 def load(run: Run) -> str:
     """Sums that are those of its rows."""
     found = document(run, paths.LOAD)
-    fits(answers.Load, found, "the load")
+    fits(service_answers.Load, found, "the load")
     for name in LOADS:
         same(f"the sum of {name}", sum(row[name] for row in found["artifacts"]), found[name])
     named = [row["artifact_id"] for row in found["artifacts"]]
@@ -141,7 +141,7 @@ def openapi(run: Run) -> str:
     return f"{len(described or ())} paths"
 
 
-def coherent(found: Mapping[str, Any], model: type[answers.Health]) -> None:
+def coherent(found: Mapping[str, Any], model: type[service_answers.Health]) -> None:
     """Holds the document to its keys and to itself. Raises Broken."""
     fits(model, found, "the document")
     for name, value in CONSTANTS.items():

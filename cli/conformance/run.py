@@ -9,8 +9,9 @@ from uuid import uuid4
 from cli.conformance.promise import promised
 from cli.conformance.shapes import fits
 from cli.conformance.wire import Reply, Wire, not_spoken
-from gateway.answers import Metadata, Result
+from gateway.answers import Result
 from gateway.paths import METADATA, SPEECH
+from gateway.service_answers import Metadata
 
 TEXT: Final = "One, two, three."
 OTHER_TEXT: Final = "Four, five, six."

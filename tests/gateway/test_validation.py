@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from gateway.call import SpeechCall
 from gateway.schema import SpeechRequest, parse
-from gateway.validation import SpeechCall, Validator, default_seed
+from gateway.validation import Validator, default_seed
 from shared.errors import SpeechError
 from shared.governance.artifacts import ArtifactRegistry
 from tests.gateway.artifacts import (

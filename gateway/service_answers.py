@@ -1,0 +1,275 @@
+"""What the routes answer about the service, as types; see ``answers`` for those about a request."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Refusal(Answer):
+    code: str
+    reason: str
+    pending_phases: list[str]
+
+
+class RuntimeSummary(Answer):
+    requested_backend: str
+    residency: str
+    backend: str
+    execution_engine: str
+    state: str
+    loaded_at_unix_ms: int | None
+    load_latency_ms: int | None
+    tokenizer_loaded: bool
+    csm_config_loaded: bool
+    csm_model_loaded: bool
+    mimi_loaded: bool
+    accelerated_backend: str
+    gpu_model: str
+    cpu_fallback_reason: str | None
+    refusal: Refusal | None
+
+
+class QueueLoad(Answer):
+    queue_depth: int
+    in_flight_requests: int
+    capacity_lanes: int
+    estimated_wait_ms: int
+    oldest_wait_ms: int
+
+
+class WorkerRpc(QueueLoad):
+    worker_id: str
+    rpc_schema: str
+    request_fields: list[str]
+    response_metadata_fields: list[str]
+    idempotency_key: str
+    cancellation: str
+    timeout_ms_default: int
+    timeout_ms_max: int
+    metrics: list[str]
+    governance_fields: list[str]
+    business_authority: str
+
+
+class Phase(Answer):
+    code: str
+    reason: str
+    required_phase: str
+
+
+class CodecCapabilities(Answer):
+    mimi_decode: str
+    mimi_decode_engine: str
+    reference_audio_encode: str
+    reference_audio_encode_refusal: Phase
+
+
+class SafetyCapabilities(Answer):
+    watermarking: str
+    watermarking_refusal: Phase
+
+
+class PromptCodebooks(Answer):
+    source: str
+    sample_rate_hz: int
+    codebook_count: int
+    frame_count: int
+    prefix_frame_count: int
+    prefix_codebook_count: int
+    tokens_sha256: str | None
+
+
+class Voice(Answer):
+    """A governed profile, as its manifest says it."""
+
+    id: str
+    display_name: str
+    approval_status: str
+    runtime_admission: str
+    source_prompt_profile_id: str
+    speaker: int
+    source: str
+    prompt_transcript_sha256: str
+    prompt_audio_sha256: str
+    mimi_tokens_sha256: str | None
+    prompt_codebooks: PromptCodebooks | None
+    consent_posture: str
+    allowed_product_surfaces: list[str]
+    disallowed_product_surfaces: list[str]
+    retention_policy: str
+    redaction_policy: str
+    watermarking: str
+    watermarking_refusal_code: str
+
+
+class ArtifactDigests(Answer):
+    csm_config_digest: str
+    csm_model_digest: str
+    llama_tokenizer_digest: str
+    mimi_weight_digest: str
+
+
+class FrameContract(Answer):
+    frame_lanes: int
+    audio_codebook_lanes: int
+    text_lane_index: int
+    max_seq_len: int
+    generation_frame_ms: int
+    sample_rate_hz: int
+
+
+class ArtifactDescriptor(Answer):
+    artifact_id: str
+    model_id: str
+    csm_repo: str
+    llama_tokenizer_repo: str
+    mimi_repo: str
+    mimi_weight: str
+    frame_contract: FrameContract
+
+
+class Governance(Answer):
+    """What the manifests of the artifact and of its voices say, and what is still missing."""
+
+    schema_version: str
+    voice_profile_governance_schema_version: str
+    artifact_id: str
+    artifact_hash: str
+    model_id: str
+    model_version: str
+    source_repositories: list[str]
+    license_posture: str
+    runtime_image_ref: str
+    quantization: str
+    tokenizer_dependency: str
+    audio_codec_dependency: str
+    allowed_voice_profile_ids: list[str]
+    disallowed_voice_use_cases: list[str]
+    watermark_status: str
+    watermark_refusal_code: str
+    canary_promotion: str
+    primary_promotion: str
+    rollback_target: str
+    missing_governance_blocks: list[str]
+    autopilot_consumption: list[str]
+
+
+class Health(Answer):
+    status: str
+    model: str
+    capability: str
+    served_backend: str
+    execution_mode: str
+    execution_engine: str
+    supported_endpoints: list[str]
+    supported_response_formats: list[str]
+    supported_text_normalizations: list[str]
+    voice_profiles: list[Voice]
+    artifact_digests: ArtifactDigests
+    artifact_descriptor: ArtifactDescriptor
+    governance: Governance
+    runtime: RuntimeSummary
+    worker: WorkerRpc
+    codec_capabilities: CodecCapabilities
+    safety_capabilities: SafetyCapabilities
+    execution_refusal: Refusal = Refusal(code="", reason="", pending_phases=[])
+
+
+class Worker(Answer):
+    """A live worker, as it says of itself; null where it says nothing."""
+
+    worker_id: str | None
+    host: str | None
+    pid: int | None
+    state: str | None
+    requested_backend: str | None
+    served_backend: str | None
+    execution_engine: str | None
+    accelerated_backend: str | None
+    gpu_model: str | None
+    gpu_model_label: str | None
+    artifact_id: str | None
+    artifact_digest: str | None
+    lanes: int | None
+    in_flight: int | None
+    memory_required_bytes: int | None
+    memory_used_bytes: int | None
+    utilization: float | None
+    load_latency_ms: int | None
+    refusal: Refusal | None
+    cpu_fallback_reason: str | None
+    image_ref: str | None
+    determinism_class: str | None
+    heartbeat_age_ms: int | None
+
+
+class Metadata(Health):
+    workers: list[Worker]
+
+
+class ModelCard(Answer):
+    """``psionic_*`` repeats the sections of the health document."""
+
+    id: str
+    object: str
+    owned_by: str
+    psionic_capability: str
+    psionic_supported_endpoints: list[str]
+    psionic_supported_response_formats: list[str]
+    psionic_supported_text_normalizations: list[str]
+    psionic_served_backend: str
+    psionic_execution_mode: str
+    psionic_execution_engine: str
+    psionic_voice_profiles: list[Voice]
+    psionic_artifact_digests: ArtifactDigests
+    psionic_artifact_descriptor: ArtifactDescriptor
+    psionic_governance: Governance
+    psionic_runtime: RuntimeSummary
+    psionic_worker: WorkerRpc
+    psionic_codec_capabilities: CodecCapabilities
+    psionic_safety_capabilities: SafetyCapabilities
+    psionic_execution_refusal: Refusal = Refusal(code="", reason="", pending_phases=[])
+
+
+class Models(Answer):
+    object: str
+    data: list[ModelCard]
+
+
+class ArtifactLoad(QueueLoad):
+    queue: str
+    artifact_id: str | None
+    batch_queue_depth: int
+    mean_service_ms: float
+    mean_frame_ms: float
+    budget_used: float
+    estimated_wait_error_ms: float
+    estimated_wait_bias_ms: float
+
+
+class GatewayEntry(Answer):
+    gateway_id: str
+    waiting_callers: int
+    heartbeat_age_ms: int
+
+
+class Load(QueueLoad):
+    estimated_wait_error_ms: float
+    waiting_callers: int
+    refused_recently: int
+    artifacts: list[ArtifactLoad]
+    workers: list[Worker]
+    gateways: list[GatewayEntry]
+
+
+class Probe(BaseModel):
+    """``reasons`` are codes, there when the answer is no."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: str
+    reasons: list[str] = []
