@@ -12,6 +12,8 @@ import structlog
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.envelope import REQUEST_ID_HEADER, id_headers
+from gateway.ids import readable_id
 from gateway.metrics import OK, GatewayMetrics
 from gateway.paths import (
     CANCELLATIONS,
@@ -37,7 +39,9 @@ UNSAID: Final = "unsaid"
 """What counts where no code was told: a probe's 503, an answer that never left."""
 
 SPAN: Final = "psionic.span"
-TRACED: Final = (SPEECH, OPENAI_SPEECH, CANCELLATIONS)
+SPEAKING: Final = (SPEECH, OPENAI_SPEECH)
+TRACED: Final = (*SPEAKING, CANCELLATIONS)
+REQUEST_ID: Final = REQUEST_ID_HEADER.encode()
 
 log = structlog.get_logger()
 
@@ -89,6 +93,7 @@ class AccessLog:
             nonlocal status, sent_bytes, last_ms
             if message["type"] == "http.response.start":
                 status = message["status"]
+                message = _correlated(scope, message)
                 if status in NOT_NOW and self._metrics.speaks(_route(scope)):
                     self._refusals.note()
             sent_bytes += len(message.get("body", b""))
@@ -136,6 +141,18 @@ class AccessLog:
             bytes=sent_bytes,
             **{name: fact for name, fact in entry_of(scope).items() if fact is not None},
         )
+
+
+def _correlated(scope: Scope, message: Message) -> Message:
+    """The beginning of an answer, with the id that its request's headers gave. What is spoken has
+    its own: a body's id goes first, and where that can be none, no other is the request's.
+    """
+    names = {name for name, _ in message["headers"]}
+    request_id = readable_id(Headers(scope=scope))
+    if request_id is None or REQUEST_ID in names or scope["path"] in SPEAKING:
+        return message
+    named = [(name.encode(), value.encode()) for name, value in id_headers(request_id).items()]
+    return {**message, "headers": [*message["headers"], *named]}
 
 
 def _trace_of_caller(headers: Headers) -> TraceContext | None:

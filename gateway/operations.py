@@ -105,7 +105,7 @@ def _about_requests() -> tuple[Operation, ...]:
             "cancel",
             "Cancel a request or a voice turn",
             CANCELLATION,
-            {202: ("what was hit", content_of(answers.CancellationReport), {})},
+            {202: ("what was hit", content_of(answers.CancellationReport), IDS)},
             CancellationRequest.__name__,
         ),
         Operation(
@@ -168,7 +168,7 @@ def _about_the_service() -> tuple[Operation, ...]:
             "scrape",
             "Metrics for Prometheus",
             ANYWHERE,
-            {200: ("text form", {METRICS_TYPE: {"schema": {"type": "string"}}}, {})},
+            {200: ("text form", {METRICS_TYPE: {"schema": {"type": "string"}}}, IDS)},
             public=True,
         ),
         Operation(
@@ -177,7 +177,7 @@ def _about_the_service() -> tuple[Operation, ...]:
             "console",
             "A page for people: how it stands, and a form that speaks",
             ANYWHERE,
-            {200: ("the page", {PAGE_TYPE: {"schema": {"type": "string"}}}, {})},
+            {200: ("the page", {PAGE_TYPE: {"schema": {"type": "string"}}}, IDS)},
             public=True,
         ),
     )
@@ -193,14 +193,14 @@ def _look(
 ) -> Operation:
     content = {JSON: {"schema": {"type": "object"}}} if answer is None else content_of(answer)
     named = (*(ANYWHERE if public else LOOKING), *codes)
-    return Operation("get", path, id_, summary, named, {200: ("", content, {})}, public=public)
+    return Operation("get", path, id_, summary, named, {200: ("", content, IDS)}, public=public)
 
 
 def _probe(path: str, id_: str, summary: str) -> Operation:
     content = content_of(service_answers.Probe)
     told: Mapping[int, tuple[str, Spec, Headers]] = {
-        200: ("yes", content, {}),
-        PROBE_NO: ("no", content, {}),
+        200: ("yes", content, IDS),
+        PROBE_NO: ("no", content, IDS),
     }
     return Operation("get", path, id_, summary, ANYWHERE, told, public=True)
 

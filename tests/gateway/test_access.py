@@ -92,6 +92,44 @@ async def test_a_spoken_request_is_told_whole(world: World) -> None:
     }
 
 
+@pytest.mark.parametrize("header", ["x-psionic-request-id", "idempotency-key"])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/health"),
+        ("GET", "/health/ready"),
+        ("GET", "/v1/models"),
+        ("GET", "/psionic/csm/load"),
+        ("GET", "/metrics"),
+        ("GET", "/nowhere"),
+        ("DELETE", "/health"),
+        ("POST", "/psionic/csm/cancellations"),
+    ],
+)
+async def test_every_answer_repeats_the_id_that_it_can_read(
+    world: World, method: str, path: str, header: str
+) -> None:
+    """Whatever is answered: a header's id comes back once, and one that can't be an id does not."""
+    body = {"cancellation_id": "c1"} if method == "POST" else None
+
+    named = await world.call(method, path, body, headers={header: "id-1"}).answer()
+    broken = await world.call(method, path, body, headers={header: "a b"}).answer()
+
+    assert named.headers["x-psionic-request-id"] == named.headers["x-request-id"] == "id-1"
+    assert "x-psionic-request-id" not in broken.headers
+
+
+async def test_a_body_s_id_is_the_request_s_own(world: World) -> None:
+    """Where it can't be read, an id of the headers is not taken for it."""
+    headers = {"x-psionic-request-id": "id-1"}
+    body = {"input": "Hello.", "request_id": "a b"}
+
+    answer = await world.refused(body, headers=headers)
+
+    assert (answer.code, answer.error["request_id"]) == ("invalid_request_id", None)
+    assert "x-psionic-request-id" not in answer.headers
+
+
 async def test_a_failure_is_told_with_what_is_known(world: World) -> None:
     """Its status was 200; the code says what became of it, and after how many frames."""
     call = world.post({"input": "Hello.", "stream": True})

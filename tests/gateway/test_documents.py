@@ -159,6 +159,49 @@ async def test_health_says_what_serves(world: World) -> None:
     assert "execution_refusal" not in health
 
 
+async def test_literals_that_clients_compare_with(world: World) -> None:
+    """Names that Autopilot's clients know: of the worker's protocol, of what is refused and why."""
+    health = await document(world)
+    worker, codec = health["worker"], health["codec_capabilities"]
+
+    assert (worker["worker_id"], worker["rpc_schema"], worker["idempotency_key"]) == (
+        "psionic.csm_speech.worker.v1",
+        "psionic.csm.speech.worker.v1",
+        "request_id",
+    )
+    assert set(worker["request_fields"]) >= {
+        *("request_id", "input", "voice_profile_id", "artifact_id", "max_audio_length_ms"),
+        *("timeout_ms", "cancellation_id", "stream"),
+    }
+    assert set(worker["response_metadata_fields"]) >= {
+        *("request_id", "cancellation_id", "artifact_id", "voice_profile_id"),
+        *("generated_frame_count", "first_audio_latency_ms", "full_generation_latency_ms"),
+        *("output_duration_ms", "wav_pcm16_digest", "codebook_frames_sha256", "chunk_count"),
+    }
+    assert worker["metrics"] == [
+        *("queue_depth", "in_flight_requests", "first_audio_latency_ms"),
+        *("full_generation_latency_ms", "output_duration_ms", "failure_code", "runtime_state"),
+    ]
+    assert worker["governance_fields"] == [
+        *("artifact_id", "artifact_hash", "license_posture", "runtime_image_ref"),
+        *("voice_profile_id", "watermark_status", "rollback_target"),
+    ]
+    assert worker["business_authority"] == "none_provider_output_is_evidence_not_instruction"
+    assert (worker["timeout_ms_default"], worker["timeout_ms_max"]) == (10_000, 30_000)
+    assert (health["capability"], health["execution_mode"]) == ("speech_generation", "native")
+    assert (codec["mimi_decode"], codec["reference_audio_encode"]) == ("implemented", "refused")
+    encode = codec["reference_audio_encode_refusal"]
+    assert (encode["code"], encode["required_phase"]) == (
+        "mimi_encode_not_served",
+        "mimi_encode_or_prompt_codebook_refresh",
+    )
+    watermark = health["safety_capabilities"]["watermarking_refusal"]
+    assert (watermark["code"], watermark["required_phase"]) == (
+        "csm_watermarking_unavailable",
+        "private_watermark_or_equivalent_voice_safety_control_before_public_voice_clone",
+    )
+
+
 async def test_load_is_true(world: World) -> None:
     """Depth and in-flight are what is waiting and running, in health and in load alike."""
     calls = [world.post({"input": "Hello."}) for _ in range(3)]

@@ -39,6 +39,36 @@ def test_every_load_refusal_says_what_to_do() -> None:
         assert phases
 
 
+@pytest.mark.parametrize(
+    ("code", "phases"),
+    [
+        ("runtime_disabled", ["enable_csm_runtime"]),
+        ("unsupported_backend", ["choose_supported_backend"]),
+        (
+            "accelerator_unavailable",
+            ["deploy_gpu_runtime_or_enable_explicit_cpu_fallback"],
+        ),
+        ("llama_tokenizer_unavailable", ["hydrate_gated_hf_artifacts"]),
+        ("csm_config_unavailable", ["hydrate_gated_hf_artifacts"]),
+        ("csm_config_invalid", ["refresh_csm_artifact_cache"]),
+        ("csm_model_unavailable", ["hydrate_gated_hf_artifacts"]),
+        ("mimi_model_unavailable", ["hydrate_gated_hf_artifacts"]),
+        (
+            "csm_runtime_load_failed",
+            ["refresh_csm_artifact_cache", "refresh_mimi_artifact_cache"],
+        ),
+        (
+            "csm_cpu_fallback_load_failed",
+            ["refresh_csm_artifact_cache", "refresh_mimi_artifact_cache"],
+        ),
+    ],
+)
+def test_phases_are_those_that_clients_know(code: str, phases: list[str]) -> None:
+    """Names that dashboards compare with."""
+    assert list(PENDING_PHASES[code]) == phases
+    assert CODES[code].status == 503
+
+
 def test_an_error_carries_its_spec() -> None:
     """An error knows its status, type and retryability from its code."""
     error = SpeechError("queue_full", "full", retry_after_s=1.5)
