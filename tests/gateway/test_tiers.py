@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from gateway.call import SpeechCall
 from gateway.schema import SpeechRequest, parse
-from gateway.validation import SpeechCall, Validator
+from gateway.validation import Validator
 from shared.errors import SpeechError
 from shared.governance.artifacts import ArtifactRegistry
 from shared.settings import GatewaySettings, QueueSettings
