@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from cli.exits import CommandFailed
-from shared.variables import read_cache_dir
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]
 
@@ -20,13 +19,15 @@ def build_demo(
     directory: Annotated[
         Path | None, typer.Option("--directory", help="Default: in the user's cache.")
     ] = None,
+    seeded: Annotated[
+        bool, typer.Option("--seeded", help="The one that speaks noise, built here.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build the demo artifact, small and seeded. Nothing is done if it is there whole."""
-    from cli import artifacts, show
-    from shared.governance.locations import demo_artifact_dir
+    """Put the demo artifact on this machine. Nothing is done if it is there whole."""
+    from cli import demo, show
 
-    artifact = artifacts.build_here(directory or demo_artifact_dir(read_cache_dir()))
+    artifact = demo.put(directory or demo.default_dir(seeded), seeded)
     show.facts_or_json(
         {"artifact": artifact.artifact_id, "directory": str(artifact.directory)}, as_json
     )

@@ -1,33 +1,26 @@
-"""Artifacts on this machine: the demo that is built here, and what is in a directory."""
+"""Artifacts on this machine: which one to serve, what is in a directory, what is made of it."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shlex
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from cli import remedies
+from cli import demo, remedies
+from cli.demo import WORKER_EXTRA
 from cli.exits import NOT_GENUINE, NOT_STARTED, USAGE, CommandFailed
 from shared.digests import file_sha256
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, load_artifact
-from shared.governance.locations import csm_1b_dir, demo_artifact_dir
+from shared.governance.locations import csm_1b_dir
 from shared.governance.manifests import ONE_EACH, Role
+from shared.governance.placing import DEMO_PREFIX
 from shared.variables import read_artifact_dirs, read_cache_dir, read_hub_roots
 
-RECIPE: Final = Path("gpu_worker", "model")
-"""Where the modules that decide what the demo is lie, below the packages' common folder."""
-RECIPE_FILES: Final = "demo*.py"
 CSM_1B: Final = "csm-1b"
 """A name for the directory of CSM-1B's manifests, which comes with the package."""
-DEMO_PREFIX: Final = "psionic-demo/"
-WORKER_EXTRA: Final = "pip install 'psionic-csm-speech[worker]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +39,14 @@ def chosen_or_demo(
 ) -> Path:
     """The artifact to serve: the one named, else the environment's first, else the demo.
 
-    The demo is built if it is not there whole, as this version of its recipe builds it. Raises
+    The demo is put there if it is not there whole, as this package has it. Raises
     :class:`CommandFailed` for a directory that holds no artifact.
     """
     configured = read_artifact_dirs(environment)
     directory = chosen or (configured[0] if configured else None)
     if directory is not None:
         return open_artifact(directory).directory
-    demo = demo_artifact_dir(read_cache_dir(environment))
-    if not _built_by(demo, recipe_digest()):
-        notify(
-            "building the demo artifact again" if demo.exists() else "building the demo artifact"
-        )
-        build_in_subprocess(demo, environment)
-    return demo
+    return demo.at_hand(notify, environment)
 
 
 def open_artifact(directory: Path) -> Artifact:
@@ -75,29 +62,6 @@ def open_artifact(directory: Path) -> Artifact:
             code=error.code,
             hint=remedies.of_worker(error.code, str(directory)),
         ) from error
-
-
-def build_here(directory: Path) -> Artifact:
-    """Builds the demo in this process, which loads torch."""
-    try:
-        from gpu_worker.model.demo import build_demo
-    except ImportError as error:
-        raise CommandFailed(
-            NOT_STARTED, f"building needs what a worker needs ({error})", hint=WORKER_EXTRA
-        ) from error
-    try:
-        artifact = build_demo(directory)
-        _stamp(directory).write_text(recipe_digest(), encoding="ascii")
-    except OSError as error:
-        is_in_the_way = isinstance(error, FileExistsError) and error.errno is None
-        raise CommandFailed(
-            NOT_STARTED,
-            f"can't build the demo artifact: {error}",
-            hint=f"if it is only a damaged one: rm -r {shlex.quote(str(directory))}"
-            if is_in_the_way
-            else "PSIONIC_CSM_CACHE names another place for it",
-        ) from error
-    return artifact
 
 
 def quantize_here(source: Path, target: Path, bits: int) -> Artifact:
@@ -144,43 +108,6 @@ def compare_here(
     except SpeechError as error:
         raise CommandFailed(NOT_STARTED, error.message, code=error.code) from error
     return {"parent": one.artifact_id, "artifact": other.artifact_id} | asdict(found)
-
-
-def build_in_subprocess(directory: Path, environment: Mapping[str, str] = os.environ) -> None:
-    """Builds the demo and leaves this process without torch.
-
-    If this process is interrupted, the other gets time to remove what it has begun.
-    """
-    builder = subprocess.Popen(
-        [sys.executable, "-m", "cli", "artifacts", "build-demo", "--directory", str(directory)],
-        env={**environment, "PYTHONSAFEPATH": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        process_group=0,
-    )
-    with builder:
-        try:
-            said, _ = builder.communicate()
-        except BaseException:
-            builder.terminate()
-            raise
-    if builder.returncode != 0:
-        lines = said.strip().splitlines() or ["it said nothing"]
-        raise CommandFailed(
-            NOT_STARTED, "the demo artifact could not be built", details=tuple(lines[-5:])
-        )
-
-
-def recipe_digest() -> str:
-    """Names what builds the demo, so that a changed recipe builds it anew. Imports none of it."""
-    whole = hashlib.sha256()
-    folder = Path(__file__).resolve().parent.parent / RECIPE
-    for path in sorted(folder.glob(RECIPE_FILES)):
-        whole.update(path.read_bytes())
-    return whole.hexdigest()
 
 
 def known_directories(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
@@ -248,17 +175,3 @@ def _way_to_get(artifact: Artifact, faults: list[Verified]) -> str:
         if each.role in repositories
     ]
     return "; ".join([*commands, "docs/artifacts.md says more"])
-
-
-def _built_by(directory: Path, recipe: str) -> bool:
-    """Whether this recipe built the demo there, and every file still is what it was."""
-    try:
-        files = load_artifact(directory).manifest.files
-        whole = all(file_sha256(directory / name) == entry.sha256 for name, entry in files.items())
-        return whole and _stamp(directory).read_text(encoding="ascii") == recipe
-    except (SpeechError, OSError, ValueError):
-        return False
-
-
-def _stamp(directory: Path) -> Path:
-    return directory.parent / f".{directory.name}.recipe"

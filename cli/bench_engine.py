@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from cli import show
-from cli.artifacts import WORKER_EXTRA, open_artifact
+from cli.artifacts import open_artifact
+from cli.demo import WORKER_EXTRA
 from cli.exits import NOT_STARTED, USAGE, CommandFailed
 from cli.reports import write, write_json
 from shared.cores import usable_cores

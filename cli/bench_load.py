@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli import show
-from cli.artifacts import WORKER_EXTRA
+from cli.demo import WORKER_EXTRA
 from cli.exits import NOT_STARTED, UNREACHABLE, USAGE, CommandFailed
 from cli.reports import fail_if_missed, write, write_json, write_markdown
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli import show
-from cli.artifacts import WORKER_EXTRA
+from cli.demo import WORKER_EXTRA
 from cli.exits import NOT_STARTED, CommandFailed
 from cli.reports import fail_if_missed, write_json, write_markdown
 

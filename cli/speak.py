@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from cli import audio_file, show, spoken
+from cli import audio_file, limits, show, spoken
 from cli.artifacts import chosen_or_demo
 from cli.client import GatewayClient
 from cli.logs import LogStream
@@ -23,10 +23,6 @@ from cli.stack_plan import StackPlan
 from shared.wav import FRAME_BYTES, FRAME_MS
 
 START_WAIT_S: Final = 180.0
-DEMO_NOTE: Final = (
-    "this is the demo artifact: small seeded weights, so the speech is noise for now. "
-    "docs/artifacts.md says how to serve CSM-1B."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +64,28 @@ class Wish:
         return {"request_id": request_id, "input": self.text, **named}
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer, and what the artifact says of itself, in named lines."""
+
+    answer: Spoken
+    warnings: list[tuple[str, str]]
+
+
 def run(wish: Wish, environment: Mapping[str, str] = os.environ) -> None:
     """Speaks, checks, writes and reports. Raises :class:`CommandFailed` or ``Interrupted``."""
     audio_file.check(wish.output)
     began = time.monotonic()
     try:
-        answer = _spoken(wish, environment)
-        audio_file.write(wish.output, answer.wav)
+        told = _spoken(wish, environment)
+        audio_file.write(wish.output, told.answer.wav)
     except Interrupted as interrupted:
         interrupted.note = f"interrupted: {wish.output} was not written"
         raise
-    _report(wish, answer, time.monotonic() - began)
+    _report(wish, told, time.monotonic() - began)
 
 
-def _spoken(wish: Wish, environment: Mapping[str, str]) -> Spoken:
+def _spoken(wish: Wish, environment: Mapping[str, str]) -> Told:
     with show.activity() as activity, Signals() as signals:
         if wish.url is None:
             return _by_own_stack(wish, activity, signals, environment)
@@ -91,7 +95,7 @@ def _spoken(wish: Wish, environment: Mapping[str, str]) -> Spoken:
 
 def _by_own_stack(
     wish: Wish, activity: Activity, signals: Signals, environment: Mapping[str, str]
-) -> Spoken:
+) -> Told:
     with signals.raising():
         artifact = chosen_or_demo(wish.artifact, activity, environment)
     log = LogStream(sys.stderr if wish.verbose else None, colour=sys.stderr.isatty())
@@ -100,12 +104,13 @@ def _by_own_stack(
     with Stack(plan, log, signals, environment) as stack:
         with signals.raising(), GatewayClient(stack.url, api_key=wish.api_key) as client:
             stack.wait_until_ready(client, timeout_s=START_WAIT_S, notify=activity)
-            answer = _ask(client, wish, activity)
+            told = _ask(client, wish, activity)
         activity("shutting down")
-    return answer
+    return told
 
 
-def _ask(client: GatewayClient, wish: Wish, activity: Activity) -> Spoken:
+def _ask(client: GatewayClient, wish: Wish, activity: Activity) -> Told:
+    warnings = limits.warnings(client.health(), wish.text)
     activity("speaking")
     began = time.monotonic()
     if not wish.stream:
@@ -122,19 +127,20 @@ def _ask(client: GatewayClient, wish: Wish, activity: Activity) -> Spoken:
 
         answer = spoken.from_events(client.stream(wish.body()), heard)
     spoken.check(answer)
-    return answer
+    return Told(answer, warnings)
 
 
-def _report(wish: Wish, answer: Spoken, took_s: float) -> None:
+def _report(wish: Wish, told: Told, took_s: float) -> None:
     """To standard output, or to standard error where the audio itself went to the former."""
+    answer = told.answer
     console = show.err() if audio_file.is_standard_output(wish.output) else show.out()
     if wish.as_json:
         document = {**answer.facts(), "file": str(wish.output), "verified": True}
         show.document(document, console)
         return
     show.facts(_rows(wish, answer, took_s), console)
-    if "demo" in answer.artifact_id:
-        show.facts([("note", DEMO_NOTE)], show.err())
+    if told.warnings:
+        show.facts(told.warnings, show.err())
 
 
 def _rows(wish: Wish, answer: Spoken, took_s: float) -> list[tuple[str, str | None]]:

@@ -20,6 +20,7 @@ from demo_voice.progress import Tell, spell
 from shared.variables import read_cache_dir
 
 STAGES: Final = ("speech", "codec", "encode", "decoder", "listen", "model", "export", "evaluate")
+SHIP: Final = "ship"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,11 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"[{spell(time.monotonic() - began)}] {line}\n")
         sys.stdout.flush()
 
-    stages = STAGES if options.stage == "all" else STAGES[: STAGES.index(options.stage) + 1]
-    for stage in stages:
+    for stage in _stages(options.stage):
         tell(f"stage {stage}")
         run_stage(stage, workshop, options.on, options.processes, tell)
     return 0
+
+
+def _stages(asked: str) -> tuple[str, ...]:
+    """``asked`` and all that it needs; shipping is never done unasked, and alone."""
+    if asked == SHIP:
+        return (SHIP,)
+    return STAGES if asked == "all" else STAGES[: STAGES.index(asked) + 1]
 
 
 def run_stage(stage: str, workshop: Workshop, sentences: str, processes: int, tell: Tell) -> None:
@@ -70,6 +77,10 @@ def run_stage(stage: str, workshop: Workshop, sentences: str, processes: int, te
         from demo_voice.export import export
 
         export(workshop, tell)
+    elif stage == SHIP:
+        from demo_voice.export import ship
+
+        ship(workshop, tell)
     else:
         from demo_voice.evaluation import evaluate
 
@@ -78,7 +89,7 @@ def run_stage(stage: str, workshop: Workshop, sentences: str, processes: int, te
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m demo_voice", description=__doc__)
-    parser.add_argument("stage", choices=(*STAGES, "all"))
+    parser.add_argument("stage", choices=(*STAGES, "all", SHIP))
     parser.add_argument("--profile", choices=sorted(PROFILES), default="full")
     parser.add_argument("--work", type=Path, help="folder for all files (default: in the cache)")
     parser.add_argument("--threads", type=int, default=1, help="torch's threads (default 1)")

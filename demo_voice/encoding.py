@@ -20,8 +20,8 @@ from demo_voice.quantiser import fit, nearest
 from demo_voice.speech import read_waves
 from shared.wav import CODEBOOKS
 
-_TOGETHER: Final = 24
-"""Utterances of one length that are encoded in one call, at most."""
+_TOGETHER: Final = 4
+"""Utterances of one length that are encoded in one call, at most: more outgrow a core's cache."""
 
 
 def fit_codebooks(workshop: Workshop, tell: Tell) -> None:

@@ -55,7 +55,7 @@ def evaluate(workshop: Workshop, sentences: str, tell: Tell) -> dict[str, Any]:
     lines = kept(sentences)[: workshop.profile.evaluated]
     artifact = load_artifact(workshop.artifact)
     mimi = load_mimi(artifact, load_config(artifact), decode_only=False)
-    by = listeners(workshop)
+    by = listeners(workshop.profile)
     report: dict[str, Any] = {
         "artifact_id": artifact.manifest.artifact_id,
         "sentences": sentences,

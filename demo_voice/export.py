@@ -26,6 +26,7 @@ from gpu_worker.model.weights import write_safetensors
 from gpu_worker.prompt import TextTokenizer, context_segment
 from gpu_worker.voices import CODES_TENSOR
 from shared.governance.artifacts import MANIFEST_NAME, Artifact, load_artifact
+from shared.governance.locations import spoken_demo_dir
 
 MOST_BYTES: Final = 25_000_000
 
@@ -45,6 +46,16 @@ def export(workshop: Workshop, tell: Tell) -> Artifact:
     artifact = load_artifact(directory)
     tell(f"artifact: {artifact.manifest.artifact_id}, {size / 1e6:.1f} MB")
     return artifact
+
+
+def ship(workshop: Workshop, tell: Tell) -> Artifact:
+    """Put the exported artifact where the package keeps it, in place of a former one."""
+    directory = spoken_demo_dir()
+    shutil.rmtree(directory, ignore_errors=True)
+    shutil.copytree(workshop.artifact, directory)
+    shipped = load_artifact(directory)
+    tell(f"shipped: {shipped.artifact_id} in {directory}")
+    return shipped
 
 
 def _write(workshop: Workshop, directory: Path, tell: Tell) -> None:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from demo_voice.corpus import read_corpus
-from demo_voice.paths import Workshop
+from demo_voice.corpus import make_corpus
+from demo_voice.profiles import Profile
 from demo_voice.recogniser import Recogniser
 from demo_voice.scores import by_ear, score
 from demo_voice.words import words_of
 from shared.wav import SAMPLE_RATE
 
+READ: Final = 18_000
+"""Lines that the bigram recogniser's sentences are taken from: text costs nothing."""
 Wave = NDArray[np.float32]
 Listeners = Mapping[str, Recogniser]
 
 
-def listeners(workshop: Workshop) -> Listeners:
-    """``uniform``, and ``bigram`` that has read the corpus's sentences."""
-    corpus = read_corpus(workshop.speech / "corpus.jsonl")
+def listeners(profile: Profile) -> Listeners:
+    """``uniform``, and ``bigram`` that has read sentences of the corpus's grammar."""
+    corpus = make_corpus(replace(profile, utterances=READ))
     sentences = [line.text for line in corpus if line.kind == "grammar"]
     return {"uniform": Recogniser(), "bigram": Recogniser(sentences)}
 

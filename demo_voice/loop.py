@@ -40,7 +40,9 @@ def train(
 ) -> None:
     """Run to ``steps.steps``, from ``path`` on; leaves the averaged weights in place."""
     weights = task.weights()
-    optimiser = torch.optim.AdamW(_groups(weights, decay), lr=steps.rate, betas=(0.9, 0.98))
+    optimiser = torch.optim.AdamW(
+        _groups(weights, decay), lr=steps.rate, betas=(0.9, 0.98), fused=True
+    )
     mean = {each: tensor.detach().clone() for each, tensor in weights.items()}
     begin = _restore(path, weights, mean, optimiser)
     progress = Progress(name, steps.steps, tell, begin)

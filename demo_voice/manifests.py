@@ -10,6 +10,7 @@ from torch import Tensor
 
 from demo_voice.profiles import Profile, Style
 from demo_voice.tokens import SPEAKER
+from demo_voice.words import VOCABULARY
 from gpu_worker.model import built_manifests
 from gpu_worker.model.built_manifests import (
     VOICES_FILE,
@@ -63,6 +64,11 @@ def manifest_of(profile: Profile, directory: Path, prompts: list[Prompt]) -> dic
         license_posture="own_weights_trained_on_flite_output_no_upstream_model",
         temperature=TEMPERATURE,
         top_k=TOP_K,
+        note=(
+            f"A small demo that knows {len(VOCABULARY)} English words; others come out wrong."
+            " Write numbers as words."
+        ),
+        vocabulary=VOCABULARY,
     )
     return artifact_manifest(spoken, directory)
 

@@ -55,11 +55,9 @@ class Whole:
         self,
         config: TransformerConfig,
         rotation: Tensor,
-        drop: float = 0.0,
         watched: Sequence[int] = (),
     ) -> None:
-        self._config, self._rotation = config, rotation
-        self._drop, self._watched = drop, watched
+        self._config, self._rotation, self._watched = config, rotation, watched
         self._hidden = torch.full((len(rotation), len(rotation)), -1e4).triu(1)
         self.seen: list[Tensor] = []
 
@@ -80,8 +78,7 @@ class Whole:
         chances = (scores.float() + self._hidden).softmax(dim=-1)
         if layer in self._watched:
             self.seen.append(chances[:, :2])
-        mixed = (chances.to(value.dtype) @ value).transpose(1, 2).reshape(len(projected), -1)
-        return functional.dropout(mixed, self._drop) if self._drop else mixed
+        return (chances.to(value.dtype) @ value).transpose(1, 2).reshape(len(projected), -1)
 
     def _turn(self, heads: Tensor) -> Tensor:
         """[sequences, positions, heads, head_dim], as ``gpu_worker.model.rotary`` turns them."""
@@ -146,11 +143,11 @@ class Pupil:
         return words + sums.view(*codes.shape[:2], -1) * is_audio.unsqueeze(-1)
 
     def backbone(
-        self, embedded: Tensor, drop: float = 0.0, watched: Sequence[int] = ()
+        self, embedded: Tensor, watched: Sequence[int] = ()
     ) -> tuple[Tensor, list[Tensor]]:
         """[rows, positions, hidden] in and out, and what the watched layers looked at."""
         rows, positions, size = embedded.shape
-        attention = Whole(self.model.config.backbone, self._turns[:positions], drop, watched)
+        attention = Whole(self.model.config.backbone, self._turns[:positions], watched)
         hidden = self.model.backbone_rows(embedded.reshape(-1, size), attention)
         return hidden.view(rows, positions, size), attention.seen
 

@@ -23,7 +23,7 @@ from demo_voice.speech import PHONES_A_FRAME
 from demo_voice.words import VOCABULARY
 
 DEPTH_SHARE: Final = 0.2
-WHOLE_SHARE: Final = 0.03
+WHOLE_SHARE: Final = 0.01
 """Of the frames, those on which also the codebooks that say nothing are learnt."""
 DROP: Final = 0.1
 PHONES: Final = 0.3
@@ -80,7 +80,7 @@ class Objective:
         with torch.autocast("cpu", torch.bfloat16):
             embedded = self.pupil.embed(batch.text, batch.is_text, codes, is_there)
             embedded = functional.dropout(embedded, DROP)
-            hidden, seen = self.pupil.backbone(embedded, DROP, self.watched)
+            hidden, seen = self.pupil.backbone(embedded, self.watched)
             asked, target = hidden[batch.is_taught], batch.target[batch.is_taught]
             parts: dict[str, Tensor] = {
                 "first": functional.cross_entropy(self.pupil.first(asked).float(), target[:, 0]),
@@ -108,8 +108,8 @@ class Objective:
     def _depth(self, asked: Tensor, target: Tensor) -> Tensor:
         draw = torch.rand(len(asked))
         ends = target[:, 0] == self.pupil.model.config.codebook_eos_id
-        whole = ends | (draw < WHOLE_SHARE)
-        short = ~whole & (draw < DEPTH_SHARE)
+        whole = draw < WHOLE_SHARE
+        short = ~whole & (ends | (draw < DEPTH_SHARE))
         codebooks = self.pupil.model.config.num_codebooks
         terms = [
             self._depth_of(asked[chosen], target[chosen], count)

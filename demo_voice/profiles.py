@@ -57,7 +57,7 @@ class Profile:
     fit_frames: int
     evaluated: int
     seed: int = 1
-    prompt: str = "Hello, I am ready to help you."
+    prompt: str = "I am ready."
     styles: tuple[Style, ...] = field(
         default=(Style("even", "rms", 1.0, 0.6), Style("slow", "rms", 1.3, 0.4))
     )
@@ -67,7 +67,7 @@ FULL: Final = Profile(
     name="full",
     model_id="psionic-demo/csm-spoken",
     model_version="csm_spoken_demo_v1",
-    utterances=18_000,
+    utterances=8_000,
     isolated_share=0.1,
     free_share=0.5,
     mimi_filters=16,
@@ -76,11 +76,11 @@ FULL: Final = Profile(
     codebook_dim=32,
     codebook_size=256,
     live_codebooks=12,
-    backbone=TransformerConfig(256, 8, 8, 4, 32, 576),
+    backbone=TransformerConfig(256, 6, 8, 4, 32, 640),
     depth=TransformerConfig(128, 2, 4, 2, 32, 320),
-    autoencoder=Steps(6_000, 8, 1.5e-3, 100, 300),
-    decoder=Steps(8_000, 8, 1e-3, 50, 300),
-    teacher=Steps(16_000, 32, 1.2e-3, 400, 250),
+    autoencoder=Steps(2_000, 8, 1.5e-3, 100, 250),
+    decoder=Steps(2_500, 8, 1e-3, 50, 250),
+    teacher=Steps(7_000, 32, 1.5e-3, 200, 100),
     fit_frames=150_000,
     evaluated=100,
 )

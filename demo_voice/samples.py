@@ -24,10 +24,12 @@ LONGEST: Final = 60
 """Frames of a joined utterance."""
 JOINED: Final = 0.6
 SPELT: Final = 0.03
-PROMPT_FRAMES: Final = 24
+PROMPT_FRAMES: Final = 16
 """Of an utterance that serves as a prompt, at most: prompts are read and not learnt."""
+FIRST_STYLE: Final = 0.7
+"""Of what is drawn: it is the default voice, and the other is longer and always has a prompt."""
 OWN_PROMPT: Final = 0.4
-OTHER_PROMPT: Final = 0.15
+OTHER_PROMPT: Final = 0.1
 FIRST_LESSONS: Final = 0.12
 """The share of the training that is words and word lists alone, without prompts."""
 
@@ -68,7 +70,7 @@ class Library:
         self.phones = {name: index for index, name in enumerate(names)}
         self.prompts: dict[int, Utterance] = {}
         self._held: list[Utterance] = []
-        self._by_kind: dict[str, list[Utterance]] = {}
+        self._by_kind: dict[tuple[str, int], list[Utterance]] = {}
         self._by_style: dict[int, list[Utterance]] = {}
         self._short: dict[int, list[Utterance]] = {}
         for each, own in zip(spoken, codes, strict=True):
@@ -79,7 +81,7 @@ class Library:
             elif each.kind == "validation":
                 self._held.append(utterance)
             else:
-                self._by_kind.setdefault(each.kind, []).append(utterance)
+                self._by_kind.setdefault((each.kind, each.style), []).append(utterance)
                 self._by_style.setdefault(each.style, []).append(utterance)
                 if each.frames <= PROMPT_FRAMES:
                     self._short.setdefault(each.style, []).append(utterance)
@@ -99,7 +101,8 @@ class Library:
         kind = random_.choices(
             ("isolated", "free", "grammar"), (0.4, 0.6, 0.0) if early else (0.1, 0.5, 0.4)
         )[0]
-        spoken = random_.choice(self._by_kind.get(kind) or self._by_style[0])
+        style = random_.choices(list(self._by_style), [_share(each) for each in self._by_style])[0]
+        spoken = random_.choice(self._by_kind.get((kind, style)) or self._by_style[style])
         if random_.random() < JOINED:
             spoken = self._join(spoken, random_)
         prompt = None if early else self._prompt(spoken.style, random_)
@@ -126,6 +129,10 @@ class Library:
             return first
         joined = join(first, last, second, next_)
         return first if len(joined.codes) > LONGEST or joined.text in self._kept else joined
+
+
+def _share(style: int) -> float:
+    return FIRST_STYLE if style == 0 else 1 - FIRST_STYLE
 
 
 def join(first: Utterance, last: int, second: Utterance, next_: int) -> Utterance:

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from demo_voice.batches import NO_WORD, Batch, collate
 from demo_voice.codec import centroids
-from demo_voice.decoder import train_decoder
-from demo_voice.encoding import encode_corpus, energy_left
+from demo_voice.encoding import encode_corpus, energy_left, fitted_mimi
 from demo_voice.flite import PAUSE
 from demo_voice.loop import averaged, is_done, train
 from demo_voice.model import Pupil, csm_config
@@ -82,9 +81,8 @@ def train_model(workshop: Workshop, tell: Tell) -> Pupil:
             for name, weight in pupil.weights().items():
                 weight.copy_(mean[name])
         return pupil
-    mimi = train_decoder(workshop, tell)
     library = Library(read_spoken(workshop.speech), encode_corpus(workshop, tell))
-    pupil.initialise(centroids(mimi), torch.Generator().manual_seed(profile.seed))
+    pupil.initialise(centroids(fitted_mimi(workshop)), torch.Generator().manual_seed(profile.seed))
     layers = profile.backbone.num_layers
     objective = Objective(
         pupil,

@@ -34,7 +34,7 @@ def listen(workshop: Workshop, sentences: str, tell: Tell) -> dict[str, Any]:
         return known
     lines = kept(sentences)[: workshop.profile.evaluated]
     mimi = train_decoder(workshop, tell)
-    report = yardsticks(workshop, mimi, lines, listeners(workshop), tell)
+    report = yardsticks(workshop, mimi, lines, listeners(workshop.profile), tell)
     text = json.dumps(report, indent=2)
     replace_whole(path, text.encode())
     tell(text)

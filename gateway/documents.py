@@ -103,6 +103,9 @@ CARD_SECTIONS: Final = (
     "safety_capabilities",
 )
 
+MAYBE_SECTIONS: Final = ("execution_refusal", "speech_limits")
+"""Of the health document, and so of the card, only where there is something to say."""
+
 
 class Documents:
     """The documents of one gateway."""
@@ -135,8 +138,9 @@ class Documents:
         health = await self.health()
         card = {"id": self._settings.model_id, "object": "model", "owned_by": "psionic"}
         card |= {f"psionic_{section}": health[section] for section in CARD_SECTIONS}
-        if "execution_refusal" in health:
-            card["psionic_execution_refusal"] = health["execution_refusal"]
+        card |= {
+            f"psionic_{section}": health[section] for section in MAYBE_SECTIONS if section in health
+        }
         return {"object": "list", "data": [card]}
 
     async def load(self) -> dict[str, Any]:
@@ -219,6 +223,8 @@ class Documents:
         }
         if summary["refusal"] is not None:
             document["execution_refusal"] = summary["refusal"]
+        if (limits := artifact.published_limits()) is not None:
+            document["speech_limits"] = limits
         return document
 
     def _worker_section(self, snapshot: LoadSnapshot | None) -> dict[str, Any]:

@@ -158,6 +158,13 @@ class Governance(Answer):
     autopilot_consumption: list[str]
 
 
+class SpeechLimits(Answer):
+    """What the artifact can't say; ``vocabulary`` null where it knows no bound of words."""
+
+    note: str
+    vocabulary: list[str] | None
+
+
 class Health(Answer):
     status: str
     model: str
@@ -177,6 +184,7 @@ class Health(Answer):
     codec_capabilities: CodecCapabilities
     safety_capabilities: SafetyCapabilities
     execution_refusal: Refusal = Refusal(code="", reason="", pending_phases=[])
+    speech_limits: SpeechLimits = SpeechLimits(note="", vocabulary=None)
 
 
 class Worker(Answer):

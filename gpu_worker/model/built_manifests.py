@@ -63,7 +63,10 @@ class BuiltVoice:
 
 @dataclass(frozen=True, slots=True)
 class BuiltArtifact:
-    """An artifact's own words about itself. ``roles`` are those of its files."""
+    """An artifact's own words about itself. ``roles`` are those of its files.
+
+    ``note`` says what can't be expected of its speech, ``vocabulary`` the words that it knows.
+    """
 
     model_id: str
     version: str
@@ -75,6 +78,8 @@ class BuiltArtifact:
     license_posture: str
     temperature: float
     top_k: int
+    note: str
+    vocabulary: Sequence[str] | None = None
 
 
 def voices_manifest(
@@ -181,6 +186,10 @@ def artifact_manifest(artifact: BuiltArtifact, directory: Path) -> dict[str, Any
             "sample_rate_hz": SAMPLE_RATE,
         },
         "sampling_defaults": {"temperature": artifact.temperature, "top_k": artifact.top_k},
+        "speech_limits": {
+            "note": artifact.note,
+            "vocabulary": None if artifact.vocabulary is None else list(artifact.vocabulary),
+        },
         "rollback_target": "fallback_to_current_autopilot_tts_provider",
         "promotion": {"canary": GATE, "primary": GATE},
         "evidence": {

@@ -8,12 +8,7 @@ differs between machines and is only recorded in the manifests.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,76 +32,21 @@ from gpu_worker.model.demo_weights import (
 from gpu_worker.model.weights import write_safetensors
 from gpu_worker.prompt import TextTokenizer, context_segment
 from gpu_worker.voices import CODES_TENSOR
-from shared.digests import file_sha256
-from shared.errors import SpeechError
-from shared.governance.artifacts import MANIFEST_NAME, Artifact, load_artifact
+from shared.governance.artifacts import MANIFEST_NAME, Artifact
+from shared.governance.placing import place
 
 
 def build_demo(directory: Path, size: str = "demo") -> Artifact:
     """The demo artifact in ``directory``, built if it is not there whole.
 
-    ``size`` is ``demo`` or ``tiny``. The directory appears at once and complete; processes that
-    build the same one at a time wait for each other. Raises FileExistsError when something is
-    there that is no demo artifact, OSError when it can't be written.
+    ``size`` is ``demo`` or ``tiny``. Raises as ``shared.governance.placing.place`` does.
     """
     recipe = SIZES[size]
-    directory = directory.absolute()
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(directory.parent / f".{directory.name}.lock"):
-        if built := _whole(directory, recipe):
-            return built
-        _check_replaceable(directory)
-        _sweep(directory)
-        work = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
-        try:
-            _build(work, recipe)
-            work.chmod(0o755)
-            if directory.exists():
-                shutil.rmtree(directory)
-            work.rename(directory)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-        return load_artifact(directory)
 
+    def is_wanted(found: Artifact) -> bool:
+        return found.manifest.model_version == recipe.version
 
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Held by one process at a time; the system releases it if that process dies."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _sweep(directory: Path) -> None:
-    """Removes what a builder that was killed left; under the lock nobody else is building."""
-    for left in directory.parent.glob(f".{directory.name}.*/"):
-        shutil.rmtree(left, ignore_errors=True)
-
-
-def _whole(directory: Path, recipe: DemoSize) -> Artifact | None:
-    """The artifact if this recipe built it and every file still has its digest."""
-    try:
-        artifact = load_artifact(directory)
-        if artifact.manifest.model_version != recipe.version:
-            return None
-        for name, entry in artifact.manifest.files.items():
-            if file_sha256(directory / name) != entry.sha256:
-                return None
-    except (SpeechError, OSError):
-        return None
-    return artifact
-
-
-def _check_replaceable(directory: Path) -> None:
-    """Raises FileExistsError unless there is nothing, or a demo that went bad or out of date."""
-    if not directory.exists() or not any(directory.iterdir()):
-        return
-    try:
-        model_id = json.loads((directory / MANIFEST_NAME).read_bytes())["model_id"]
-    except (OSError, ValueError, KeyError, TypeError):
-        model_id = None
-    if model_id not in {recipe.model_id for recipe in SIZES.values()}:
-        raise FileExistsError(f"{directory} holds something else than a demo artifact")
+    return place(directory, is_wanted, lambda empty: _build(empty, recipe))
 
 
 def _build(directory: Path, recipe: DemoSize) -> None:

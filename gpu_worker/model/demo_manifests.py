@@ -68,5 +68,6 @@ def demo_manifest(recipe: DemoSize, directory: Path) -> dict[str, Any]:
         license_posture="demo_weights_made_here_no_upstream_license_not_for_customers",
         temperature=0.9,
         top_k=50,
+        note="Its weights are seeded numbers: the speech is noise.",
     )
     return artifact_manifest(demo, directory)

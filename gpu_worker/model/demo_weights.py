@@ -38,7 +38,7 @@ class DemoSize:
 SIZES: Final = {
     "demo": DemoSize(
         model_id="psionic-demo/csm-tiny",
-        version="csm_tiny_demo_v1",
+        version="csm_tiny_demo_v2",
         backbone=TransformerConfig(128, 2, 8, 2, 16, 320),
         depth=TransformerConfig(64, 1, 4, 2, 16, 160),
         mimi_filters=8,
@@ -49,7 +49,7 @@ SIZES: Final = {
     # For tests that only need every part to be there.
     "tiny": DemoSize(
         model_id="psionic-demo/csm-tiny-test",
-        version="csm_tiny_test_v1",
+        version="csm_tiny_test_v2",
         backbone=TransformerConfig(32, 2, 4, 2, 8, 48),
         depth=TransformerConfig(16, 1, 2, 1, 8, 32),
         mimi_filters=4,

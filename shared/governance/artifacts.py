@@ -143,6 +143,11 @@ class Artifact:
             ],
         }
 
+    def published_limits(self) -> dict[str, Any] | None:
+        """``speech_limits`` of /health, of an artifact that states some."""
+        limits = self.manifest.speech_limits
+        return None if limits is None else limits.model_dump(mode="json")
+
     def published_safety(self) -> dict[str, Any]:
         """``safety_capabilities`` of /health."""
         policy = self.voices.watermark_policy

@@ -7,8 +7,18 @@ from pathlib import Path
 
 
 def demo_artifact_dir(cache: Path) -> Path:
-    """Where the demo artifact is built, below ``shared.variables.read_cache_dir``."""
+    """Where the demo artifact is served from, below ``shared.variables.read_cache_dir``."""
+    return cache / "artifacts" / "csm-demo"
+
+
+def seeded_artifact_dir(cache: Path) -> Path:
+    """Where the demo of seeded weights is built when it is asked for by name."""
     return cache / "artifacts" / "csm-tiny"
+
+
+def spoken_demo_dir() -> Path:
+    """The trained demo, which comes with the package. Not there in a tree without its weights."""
+    return Path(__file__).parent / "spoken_demo"
 
 
 def csm_1b_dir() -> Path:

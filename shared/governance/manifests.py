@@ -79,6 +79,16 @@ class SamplingDefaults(Manifest):
     top_k: int = Field(ge=1)
 
 
+class SpeechLimits(Manifest):
+    """What the artifact can't say, in words for whoever asks it to.
+
+    ``vocabulary`` are the words that it knows, lower-case, or null for no bound.
+    """
+
+    note: str = Field(min_length=1, max_length=500)
+    vocabulary: tuple[str, ...] | None
+
+
 class Promotion(Manifest):
     """The gate that each further step of a roll-out waits behind."""
 
@@ -110,6 +120,7 @@ class ArtifactManifest(Manifest):
     disallowed_voice_use_cases: tuple[Label, ...]
     frame_contract: FrameContract
     sampling_defaults: SamplingDefaults
+    speech_limits: SpeechLimits | None = None
     rollback_target: Label
     promotion: Promotion
     evidence: Evidence

@@ -22,7 +22,7 @@ from benchmarks.queue.records import Host, Tail
 from benchmarks.show import markdown_tables
 from cli import main
 from cli.exits import MISSED, OK, UNREACHABLE, USAGE
-from tests.e2e.stacks import demo_cache
+from tests.e2e.stacks import demo_cache, noise
 
 __all__ = ["demo_cache"]
 
@@ -273,7 +273,8 @@ def test_a_short_overload_is_measured(
     demo_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stack is started, filled beyond its lanes, and its books balance afterwards."""
-    monkeypatch.setenv("PSIONIC_CSM_CACHE", str(demo_cache))
+    for name, value in noise(demo_cache).items():
+        monkeypatch.setenv(name, value)
     written, picture = tmp_path / "load.json", tmp_path / "load.svg"
     arguments = ["bench", "load", "--seconds", "3", "--overload", "6", "--lanes", "2"]
     arguments += ["--step-ms", "20", "--mix", "0.4:1,0.8:1", "--timeouts", "10"]

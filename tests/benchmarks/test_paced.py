@@ -18,7 +18,7 @@ from cli.bench_stack import PacedPlan, paced_stack
 from gpu_worker.engine_thread import EngineFault
 from gpu_worker.lanes import Ended, Event, Frame, Generation, Released
 from shared.wav import CODEBOOKS, FRAME_BYTES
-from tests.e2e.stacks import demo_cache
+from tests.e2e.stacks import demo_cache, noise
 
 __all__ = ["demo_cache"]
 
@@ -153,7 +153,8 @@ def test_the_worker_loads_no_torch() -> None:
 @pytest.mark.redis
 def test_a_whole_stack_over_it(demo_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gateways, workers and Redis run; what is served is named; a poisoned step is survived."""
-    monkeypatch.setenv("PSIONIC_CSM_CACHE", str(demo_cache))
+    for name, value in noise(demo_cache).items():
+        monkeypatch.setenv(name, value)
     threads = threading.active_count()
     with paced_stack(PacedPlan(workers=2, lanes=2, step_ms=5, gateways=2)) as stack:
         answers = [

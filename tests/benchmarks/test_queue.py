@@ -23,7 +23,7 @@ from benchmarks.queue.show import tables
 from benchmarks.show import markdown_tables
 from cli import bench_queue, main
 from cli.exits import MISSED, OK
-from tests.e2e.stacks import demo_cache
+from tests.e2e.stacks import demo_cache, noise
 
 __all__ = ["demo_cache"]
 
@@ -129,7 +129,8 @@ def test_a_short_run_measures_everything(
     demo_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command starts its stacks, measures each part, and writes what it found."""
-    monkeypatch.setenv("PSIONIC_CSM_CACHE", str(demo_cache))
+    for name, value in noise(demo_cache).items():
+        monkeypatch.setenv(name, value)
     short = Plan(
         pickups=3, cancels=2, admissions=40, refusals=60, streams=4, seconds=1.0, jobs=8, rounds=1
     )

@@ -22,7 +22,7 @@ from benchmarks.books import Books
 from cli.artifacts import chosen_or_demo
 from tests.chaos.site import SHORT_LIVED, Site
 from tests.conftest import until
-from tests.e2e.stacks import CommandLine, Up, demo_cache
+from tests.e2e.stacks import CommandLine, Up, demo_cache, noise
 
 __all__ = ["demo_cache"]
 
@@ -168,7 +168,7 @@ OpenSite = Callable[..., AbstractAsyncContextManager[Site]]
 @pytest.fixture
 def open_site(tmp_path: Path, demo_cache: Path) -> OpenSite:
     """Opens an empty site: Redis alone. When it closes without an error its books must settle."""
-    environment = {**os.environ, "PSIONIC_CSM_CACHE": str(demo_cache), "PSIONIC_CSM_ARTIFACTS": ""}
+    environment = {**os.environ, **noise(demo_cache)}
     artifact = chosen_or_demo(None, lambda _: None, environment)
 
     @asynccontextmanager

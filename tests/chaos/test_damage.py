@@ -17,7 +17,7 @@ from benchmarks.books import Books, check
 from cli.bench_stack import PacedPlan, paced_stack
 from cli.stack import Stack
 from tests.conftest import until
-from tests.e2e.stacks import demo_cache
+from tests.e2e.stacks import demo_cache, noise
 
 __all__ = ["demo_cache"]
 
@@ -31,7 +31,7 @@ WORKERS: Final = ("worker-1", "worker-2")
 @pytest.fixture(scope="module")
 def stack(demo_cache: Path) -> Iterator[Stack]:
     plan = PacedPlan(workers=2, lanes=2, step_ms=20)
-    with paced_stack(plan, environment={**os.environ, "PSIONIC_CSM_CACHE": str(demo_cache)}) as up:
+    with paced_stack(plan, environment={**os.environ, **noise(demo_cache)}) as up:
         yield up
 
 

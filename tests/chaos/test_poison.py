@@ -23,6 +23,7 @@ from tests.chaos.callers import Callers, Heard, undisturbed
 from tests.chaos.conftest import OpenSite
 from tests.chaos.site import Site
 from tests.conftest import until
+from tests.e2e.stacks import noise
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 
@@ -149,7 +150,8 @@ async def test_a_step_that_raises_takes_no_neighbour_with_it(
     """Leases go back at once, the process exits with 70 and is started again with back-off, and the
     second time the poison runs alone: it is lost, and nobody else is.
     """
-    monkeypatch.setenv("PSIONIC_CSM_CACHE", str(demo_cache))
+    for name, value in noise(demo_cache).items():
+        monkeypatch.setenv(name, value)
     callers = Callers()
     with paced_stack(PacedPlan(lanes=4, step_ms=20)) as stack:
         began = time.monotonic()
@@ -187,7 +189,8 @@ async def test_a_text_that_kills_its_process_takes_no_neighbour_with_it(
     """Nobody can say which it was. Lost together twice, each gets one more try, alone: it is lost
     once more, and those who sat beside it are spoken to their end, without a gap.
     """
-    monkeypatch.setenv("PSIONIC_CSM_CACHE", str(demo_cache))
+    for name, value in noise(demo_cache).items():
+        monkeypatch.setenv(name, value)
     callers = Callers()
     with paced_stack(PacedPlan(lanes=4, step_ms=20)) as stack:
         heard = [Heard(f"r{number}") for number in range(3)]

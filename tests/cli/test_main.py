@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cli import artifacts, exits, main, speak, status
+from cli import demo, exits, main, speak, status
 from cli.exits import NOT_GENUINE, NOT_STARTED, REFUSED, UNREACHABLE, USAGE, CommandFailed
 from cli.signals import Interrupted
 from cli.speak import Wish
@@ -196,13 +196,13 @@ def test_missing_files_are_named_with_the_command_that_gets_them(
 def test_a_changed_recipe_is_another_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever changes how the demo is built gets it built anew."""
-    before = artifacts.recipe_digest()
-    assert before == artifacts.recipe_digest()
+    """Whoever changes how the seeded demo is built gets it built anew."""
+    before = demo.recipe_digest()
+    assert before == demo.recipe_digest()
 
-    folder = tmp_path / artifacts.RECIPE
+    folder = tmp_path / demo.RECIPE
     folder.mkdir(parents=True)
     (folder / "demo.py").write_text("changed")
-    monkeypatch.setattr(artifacts, "__file__", str(tmp_path / "cli" / "artifacts.py"))
+    monkeypatch.setattr(demo, "__file__", str(tmp_path / "cli" / "demo.py"))
 
-    assert artifacts.recipe_digest() != before
+    assert demo.recipe_digest() != before

@@ -18,6 +18,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from shared.governance.locations import seeded_artifact_dir
+
 WAIT_S = 100.0
 MARK = "STACK_TEST_MARK"
 
@@ -37,7 +39,7 @@ class CommandLine:
             },
             MARK: self.mark,
             "TMPDIR": str(self.temporary),
-            "PSIONIC_CSM_CACHE": str(cache),
+            **noise(cache),
             "PSIONIC_CSM_DRAIN_GRACE_MS": "5000",
         }
 
@@ -147,13 +149,21 @@ def busy_worker(url: str) -> int:
 
 @pytest.fixture(scope="module")
 def demo_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache with the demo artifact in it, the same for all modules of a run."""
-    from cli.artifacts import chosen_or_demo
+    """A cache with the seeded demo in it, the same for all modules of a run."""
+    from gpu_worker.model.demo import build_demo
 
     cache = tmp_path_factory.getbasetemp() / "demo-cache"
-    environment = {**os.environ, "PSIONIC_CSM_CACHE": str(cache), "PSIONIC_CSM_ARTIFACTS": ""}
-    chosen_or_demo(None, lambda _: None, environment)
+    build_demo(seeded_artifact_dir(cache))
     return cache
+
+
+def noise(cache: Path) -> dict[str, str]:
+    """Settings that serve the seeded demo of ``cache``: it costs little and says what it is told
+    to say for as long as it is allowed to."""
+    return {
+        "PSIONIC_CSM_CACHE": str(cache),
+        "PSIONIC_CSM_ARTIFACTS": str(seeded_artifact_dir(cache)),
+    }
 
 
 @pytest.fixture

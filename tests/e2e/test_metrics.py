@@ -13,7 +13,7 @@ from cli.bench_stack import PacedPlan, paced_stack
 from cli.redis_server import free_port
 from cli.stack import Stack
 from gateway.paths import SPEECH
-from tests.e2e.stacks import demo_cache
+from tests.e2e.stacks import demo_cache, noise
 from tests.exposition import promtool, samples
 
 __all__ = ["demo_cache"]
@@ -35,7 +35,8 @@ def base_port() -> int:
 def stack(base_port: int, demo_cache: Path) -> Iterator[Stack]:
     settings = {"PSIONIC_CSM_METRICS_PORT": str(base_port)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PSIONIC_CSM_CACHE", str(demo_cache))
+        for name, value in noise(demo_cache).items():
+            patch.setenv(name, value)
         plan = PacedPlan(workers=2, lanes=2, step_ms=5, gateways=2, settings=settings)
         with paced_stack(plan) as stack:
             yield stack

@@ -17,7 +17,7 @@ from benchmarks.paced import pcm_of
 from cli.bench_stack import PacedPlan, paced_stack
 from shared.wav import wav_file
 from tests.e2e.lossy import lossy
-from tests.e2e.stacks import demo_cache
+from tests.e2e.stacks import demo_cache, noise
 from tests.exposition import samples
 
 __all__ = ["demo_cache"]
@@ -56,7 +56,8 @@ def told(package: Path, demo_cache: Path) -> Iterator[dict[str, Any]]:
     """What the client said of everything that was asked of it, and what the gateway counted."""
     settings = {"PSIONIC_CSM_API_KEYS": KEY}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PSIONIC_CSM_CACHE", str(demo_cache))
+        for name, value in noise(demo_cache).items():
+            patch.setenv(name, value)
         with (
             paced_stack(PacedPlan(lanes=2, step_ms=20, settings=settings)) as stack,
             lossy(stack.url) as way,

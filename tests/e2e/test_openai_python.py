@@ -18,7 +18,7 @@ from benchmarks.paced import pcm_of
 from cli.bench_stack import PacedPlan, paced_stack
 from shared.wav import wav_file
 from tests.e2e.lossy import Lossy, lossy
-from tests.e2e.stacks import demo_cache
+from tests.e2e.stacks import demo_cache, noise
 from tests.exposition import samples
 
 __all__ = ["demo_cache"]
@@ -44,7 +44,8 @@ SETTINGS = {
 def url(demo_cache: Path) -> Iterator[str]:
     """Real gateway, worker, scheduler and Redis; two lanes, a frame in 40 ms."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PSIONIC_CSM_CACHE", str(demo_cache))
+        for name, value in noise(demo_cache).items():
+            patch.setenv(name, value)
         with paced_stack(PacedPlan(lanes=2, step_ms=40, settings=SETTINGS)) as stack:
             yield stack.url
 

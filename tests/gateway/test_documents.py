@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from shared.governance.artifacts import Artifact
 from shared.settings import RUNTIME_IMAGE_UNSET
 from tests.gateway.world import World
 
@@ -255,6 +256,22 @@ async def test_models_has_one_card(world: World) -> None:
     assert prefixed == {
         f"psionic_{key}": value for key, value in health.items() if key not in ("status", "model")
     }
+
+
+async def test_what_the_artifact_can_t_say_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limits that the manifest states stand in every document; without any there is no such key."""
+    limits = {"note": "It knows two words.", "vocabulary": ["hello", "two"]}
+    paths = ("/health", "/psionic/csm/worker/metadata")
+    before = [await document(world, path) for path in paths]
+
+    monkeypatch.setattr(Artifact, "published_limits", lambda _: limits)
+    (card,) = (await document(world, "/v1/models"))["data"]
+
+    assert not any("speech_limits" in each for each in before)
+    assert [(await document(world, path))["speech_limits"] for path in paths] == [limits, limits]
+    assert card["psionic_speech_limits"] == limits
 
 
 REFUSAL = {"code": "mimi_model_unavailable", "reason": "no file", "pending_phases": ["hydrate"]}

@@ -31,6 +31,16 @@ def refusal(directory: Path) -> str:
     return caught.value.code
 
 
+def test_limits_are_published_as_the_manifest_states_them(
+    write: Write, manifest: Document, voices: Document
+) -> None:
+    """A note and the known words, or nothing of an artifact that states none."""
+    assert load_artifact(write(manifest, voices)).published_limits() is None
+    manifest["speech_limits"] = {"note": "It knows two words.", "vocabulary": ["hello", "two"]}
+
+    assert load_artifact(write(manifest, voices)).published_limits() == manifest["speech_limits"]
+
+
 def test_descriptor_is_published_as_the_contract_says(artifact: Artifact) -> None:
     """artifact_descriptor has the contract's keys, in its order, from the manifest."""
     assert list(artifact.published_descriptor().items()) == [
