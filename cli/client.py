@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import re
@@ -11,21 +10,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
-from cli import remedies
+from cli import address, remedies
 from cli.exits import NOT_GENUINE, REFUSED, UNREACHABLE, USAGE, CommandFailed
+from gateway import paths
 from shared.environment import SettingsError
 from shared.variables import read_caller_key
 
 CONNECT_S: Final = 5.0
 READ_S: Final = 40.0
 """Longer than the longest timeout that a gateway grants."""
-
-SPEECH: Final = "/psionic/csm/speech"
-EVIDENCE: Final = "/psionic/csm/evidence"
 
 
 class GatewayClient:
@@ -38,14 +34,16 @@ class GatewayClient:
         api_key: str | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self.url = _checked(url)
+        self.url = address.checked(url)
+        self.shown_url = address.without_password(self.url)
         headers = {"authorization": f"Bearer {_checked_key(api_key)}"} if api_key else {}
         try:
             self._http = httpx.Client(
                 base_url=self.url,
                 headers=headers,
                 timeout=httpx.Timeout(READ_S, connect=CONNECT_S),
-                trust_env=not _is_loopback(self.url),  # no proxy between a machine and itself
+                # no proxy between a machine and itself
+                trust_env=not address.is_loopback(self.url),
                 transport=transport,
             )
         except (ValueError, ImportError, OSError, httpx.InvalidURL) as error:
@@ -55,12 +53,6 @@ class GatewayClient:
                 hint="look at HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR",
             ) from error
 
-    @property
-    def shown_url(self) -> str:
-        """The address as it may be printed: without a user's name and password."""
-        parts = urlsplit(self.url)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
     def __enter__(self) -> Self:
         return self
 
@@ -68,19 +60,19 @@ class GatewayClient:
         self._http.close()
 
     def health(self) -> dict[str, Any]:
-        return self._get("/health")
+        return self._get(paths.HEALTH)
 
     def metadata(self) -> dict[str, Any]:
         """As ``health``, and the ``workers``."""
-        return self._get("/psionic/csm/worker/metadata")
+        return self._get(paths.METADATA)
 
     def load(self) -> dict[str, Any]:
-        return self._get("/psionic/csm/load")
+        return self._get(paths.LOAD)
 
     def is_ready(self) -> bool:
         """Whether it would serve now. False also while nothing answers."""
         try:
-            return self._http.get("/health/ready", timeout=2.0).status_code == 200
+            return self._http.get(paths.READY, timeout=2.0).status_code == 200
         except httpx.RequestError:
             return False
 
@@ -90,26 +82,25 @@ class GatewayClient:
         ids = {"request_id": request_id, "cancellation_id": cancellation_id}
         body = {name: value for name, value in ids.items() if value is not None}
         with self._reaching():
-            reply = self._http.post("/psionic/csm/cancellations", **_json_body(body))
+            reply = self._http.post(paths.CANCELLATIONS, **_json_body(body))
         return self._json(reply)
 
     def result(self, request_id: str) -> dict[str, Any]:
-        return self._get(f"{SPEECH}/{quote(request_id, safe='')}")
+        return self._get(_of(request_id, paths.RESULT))
 
     def evidence(self, request_id: str) -> dict[str, Any]:
-        return self._get(f"{EVIDENCE}/{quote(request_id, safe='')}")
+        return self._get(_of(request_id, paths.EVIDENCE))
 
     def judge(self, request_id: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
         """Record an outcome of a request; the same again is no other."""
-        path = f"{EVIDENCE}/{quote(request_id, safe='')}/outcome"
         with self._reaching():
-            reply = self._http.post(path, **_json_body(outcome))
+            reply = self._http.post(_of(request_id, paths.OUTCOME), **_json_body(outcome))
         return self._json(reply)
 
     def speak(self, body: Mapping[str, Any]) -> tuple[bytes, Mapping[str, str]]:
         """The WAV file and the response's headers (their names in lower case)."""
         with self._reaching():
-            reply = self._http.post(SPEECH, **_json_body(body))
+            reply = self._http.post(paths.SPEECH, **_json_body(body))
             if not reply.is_success:
                 raise refused(reply)
             return reply.content, {name.lower(): value for name, value in reply.headers.items()}
@@ -117,7 +108,8 @@ class GatewayClient:
     def stream(self, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The events of a JSONL stream, up to and with its terminal or error event."""
         whole = {**body, "stream": True, "stream_format": "jsonl_base64"}
-        with self._reaching(), self._http.stream("POST", SPEECH, **_json_body(whole)) as reply:
+        ask = self._http.stream("POST", paths.SPEECH, **_json_body(whole))
+        with self._reaching(), ask as reply:
             if not reply.is_success:
                 reply.read()
                 raise refused(reply)
@@ -189,7 +181,7 @@ class GatewayClient:
 
     def _unreachable(self, error: httpx.RequestError) -> CommandFailed:
         why = str(error) or type(error).__name__
-        proxy = _proxy_for(self.url)
+        proxy = address.proxy_for(self.url)
         if _is_about_tls(error):
             hint = "a gateway without TLS is at http://; SSL_CERT_FILE names another authority"
         elif proxy:
@@ -246,6 +238,10 @@ def api_key_from(environment: Mapping[str, str] = os.environ) -> str | None:
         return None
 
 
+def _of(request_id: str, path: str) -> str:
+    return path.format(request_id=quote(request_id, safe=""))
+
+
 def _json_body(body: Mapping[str, Any]) -> dict[str, Any]:
     """In ASCII, so that whatever a terminal sends is the gateway's to judge."""
     return {"content": json.dumps(body), "headers": {"content-type": "application/json"}}
@@ -261,17 +257,6 @@ def _event(line: str) -> dict[str, Any]:
     return event
 
 
-def _checked(url: str) -> str:
-    try:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
-        if is_http and parts.port != 0 and not re.search(r"\s", url):
-            return parts.geturl().rstrip("/")
-    except ValueError:
-        pass
-    raise CommandFailed(USAGE, f"not a gateway's URL: {url}", hint="such as http://127.0.0.1:8081")
-
-
 def _checked_key(key: str) -> str:
     if not re.fullmatch(r"[\x21-\x7e]+", key):
         raise CommandFailed(USAGE, "the API key has characters that no key has")
@@ -284,20 +269,3 @@ def _is_about_tls(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def _proxy_for(url: str) -> str | None:
-    """The variable that puts a proxy before this address, if there is one."""
-    parts = urlsplit(url)
-    if _is_loopback(url) or proxy_bypass(parts.hostname or ""):
-        return None
-    found = next((name for name in (parts.scheme, "all") if name in getproxies()), None)
-    return f"{found.upper()}_PROXY" if found else None
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

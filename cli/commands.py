@@ -1,25 +1,16 @@
-"""The commands' arguments; the work is in modules that are imported when needed."""
+"""The commands; what each does is in a module that is imported when it is called."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from cli import artifact_commands, bench_commands, streams
+from cli import artifact_commands, bench_commands, options, streams
 from cli.exits import USAGE, CommandFailed
 from shared.settings import DEFAULT_HOST, DEFAULT_PORT, GatewaySettings, QueueSettings
-
-
-class Expected(StrEnum):
-    """What ``smoke`` finds if all is well."""
-
-    serving = "serving"
-    disabled = "disabled"
-
 
 DEFAULT_URL: Final = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
 
@@ -40,19 +31,6 @@ app = typer.Typer(
 app.add_typer(artifact_commands.app, name="artifacts")
 app.add_typer(bench_commands.app, name="bench")
 
-Url = Annotated[str, typer.Option("--url", help="The gateway.", show_default=True)]
-ApiKey = Annotated[
-    str | None,
-    typer.Option("--api-key", help="Bearer key; default: PSIONIC_CSM_API_KEY.", show_default=False),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]
-ArtifactDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--artifact", help="Artifact directory, or csm-1b; default: the demo, built when missing."
-    ),
-]
-
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -65,7 +43,7 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(
+def root(
     _: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
@@ -75,18 +53,12 @@ def options(
 
 @app.command(short_help="Run a whole stack on this machine.")
 def up(
-    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="GPU workers.")] = 1,
-    lanes: Annotated[
-        int | None,
-        typer.Option("--lanes", min=1, max=512, help="Requests at a time in one worker."),
-    ] = None,
-    host: Annotated[str, typer.Option("--host", help="Where the gateway listens.")] = "",
-    port: Annotated[
-        int | None,
-        typer.Option("--port", min=0, max=65535, help="Default 8081; 0 takes a free one."),
-    ] = None,
-    artifact: ArtifactDir = None,
-    api_key: ApiKey = None,
+    workers: options.Workers = 1,
+    lanes: options.Lanes = None,
+    host: options.Host = "",
+    port: options.Port = None,
+    artifact: options.ArtifactDir = None,
+    api_key: options.ApiKey = None,
 ) -> None:
     """Run a whole stack in the foreground: Redis, scheduler, workers, gateway.
 
@@ -107,42 +79,22 @@ def up(
 
 @app.command(short_help="Speak one text into a WAV file.")
 def speak(
-    text: Annotated[str, typer.Argument(help="What to say; - reads it from standard input.")],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="The WAV file to write; - is standard output."),
-    ] = Path("speech.wav"),
-    url: Annotated[
-        str | None,
-        typer.Option("--url", help="A running gateway; without it a whole stack is started."),
-    ] = None,
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Take the audio as it is made, with progress.")
-    ] = False,
-    voice: Annotated[str | None, typer.Option("--voice", help="Voice profile id.")] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="The same seed, the same audio.")
-    ] = None,
-    temperature: Annotated[float | None, typer.Option("--temperature")] = None,
-    top_k: Annotated[int | None, typer.Option("--top-k")] = None,
-    length_ms: Annotated[
-        int | None, typer.Option("--max-length-ms", help="Longest audio; default: by the text.")
-    ] = None,
-    timeout_ms: Annotated[
-        int | None, typer.Option("--timeout-ms", help="Give up after so long.")
-    ] = None,
-    request_id: Annotated[
-        str | None, typer.Option("--request-id", help="Idempotency key; default: a new one.")
-    ] = None,
-    artifact: ArtifactDir = None,
-    lanes: Annotated[
-        int | None, typer.Option("--lanes", min=1, max=512, help="Lanes of the stack's worker.")
-    ] = None,
-    api_key: ApiKey = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the stack's log on standard error.")
-    ] = False,
-    as_json: AsJson = False,
+    text: options.Text,
+    output: options.WavFile = Path("speech.wav"),
+    url: options.RunningUrl = None,
+    stream: options.Stream = False,
+    voice: options.Voice = None,
+    seed: options.Seed = None,
+    temperature: options.Temperature = None,
+    top_k: options.TopK = None,
+    length_ms: options.LengthMs = None,
+    timeout_ms: options.TimeoutMs = None,
+    request_id: options.IdempotencyKey = None,
+    artifact: options.ArtifactDir = None,
+    lanes: options.OwnLanes = None,
+    api_key: options.ApiKey = None,
+    verbose: options.Verbose = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Speak one text into a WAV file and check it against its digests."""
     from cli import speak as command
@@ -172,7 +124,11 @@ def speak(
 
 
 @app.command()
-def status(url: Url = DEFAULT_URL, api_key: ApiKey = None, as_json: AsJson = False) -> None:
+def status(
+    url: options.Url = DEFAULT_URL,
+    api_key: options.ApiKey = None,
+    as_json: options.AsJson = False,
+) -> None:
     """Show a gateway's queue, lanes, waits and workers."""
     from cli import status as command
 
@@ -180,22 +136,24 @@ def status(url: Url = DEFAULT_URL, api_key: ApiKey = None, as_json: AsJson = Fal
 
 
 @app.command()
-def voices(url: Url = DEFAULT_URL, api_key: ApiKey = None, as_json: AsJson = False) -> None:
+def voices(
+    url: options.Url = DEFAULT_URL,
+    api_key: options.ApiKey = None,
+    as_json: options.AsJson = False,
+) -> None:
     """List the governed voice profiles of a gateway."""
-    from cli import status as command
+    from cli import voices as command
 
-    command.voices(url, api_key=_key(api_key), as_json=as_json)
+    command.run(url, api_key=_key(api_key), as_json=as_json)
 
 
 @app.command(short_help="Cancel a request or a voice turn.")
 def cancel(
-    request_id: Annotated[str | None, typer.Option("--request-id")] = None,
-    cancellation_id: Annotated[
-        str | None, typer.Option("--cancellation-id", help="A voice turn: all its requests.")
-    ] = None,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
-    as_json: AsJson = False,
+    request_id: options.CancelledRequest = None,
+    cancellation_id: options.CancelledTurn = None,
+    url: options.Url = DEFAULT_URL,
+    api_key: options.ApiKey = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Cancel a request, or a whole voice turn, also before it arrives."""
     from cli import cancel as command
@@ -211,18 +169,13 @@ def cancel(
     )
 
 
-RequestId = Annotated[str, typer.Argument(help="The request's id.", show_default=False)]
-
-
 @app.command(short_help="Show what is known of a request.")
 def evidence(
-    request_id: RequestId,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write it to a file, as JSON.")
-    ] = None,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
-    as_json: AsJson = False,
+    request_id: options.RequestId,
+    output: options.EvidenceFile = None,
+    url: options.Url = DEFAULT_URL,
+    api_key: options.ApiKey = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show what is known of a request for ten minutes after it: the record to judge it by."""
     from cli import evidence as command
@@ -232,20 +185,14 @@ def evidence(
 
 @app.command(short_help="Say what became of a request's speech.")
 def outcome(
-    request_id: RequestId,
-    outcome: Annotated[
-        str, typer.Argument(help="accepted, rejected, fallback_used or not_played.")
-    ],
-    shadow: Annotated[bool, typer.Option("--shadow", help="Nobody was meant to hear it.")] = False,
-    reason: Annotated[
-        str | None, typer.Option("--reason", help="A code of your own: a-z 0-9 _")
-    ] = None,
-    reference: Annotated[
-        str | None, typer.Option("--reference", help="Where your own records have it.")
-    ] = None,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
-    as_json: AsJson = False,
+    request_id: options.RequestId,
+    outcome: options.Outcome,
+    shadow: options.IsShadow = False,
+    reason: options.Reason = None,
+    reference: options.Reference = None,
+    url: options.Url = DEFAULT_URL,
+    api_key: options.ApiKey = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Say, once, what became of a request's speech. It is kept with the evidence."""
     from cli import evidence as command
@@ -261,21 +208,12 @@ def outcome(
 
 @app.command(short_help="Hold a deployment to the contract.")
 def smoke(
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
-    expect: Annotated[
-        Expected, typer.Option("--expect", help="What it should be; disabled: refusing to speak.")
-    ] = Expected.serving,
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", min=1, max=600, help="Seconds that one answer may take.")
-    ] = 40.0,
-    keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Run every check, whatever fails.")
-    ] = False,
-    report_file: Annotated[
-        Path | None,
-        typer.Option("--json", metavar="FILE", help="Write the report; - is standard output."),
-    ] = None,
+    url: options.Url = DEFAULT_URL,
+    api_key: options.ApiKey = None,
+    expect: options.Expect = options.Expected.serving,
+    timeout_s: options.AnswerSeconds = 40.0,
+    keep_going: options.KeepGoing = False,
+    report_file: options.ReportFile = None,
 ) -> None:
     """Hold a running deployment to the contract with short requests, check by check.
 

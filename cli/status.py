@@ -1,4 +1,4 @@
-"""``psionic-csm status`` and ``voices``: how a gateway and its workers stand, in 80 columns."""
+"""``psionic-csm status``: how a gateway and its workers stand, in 80 columns."""
 
 from __future__ import annotations
 
@@ -38,25 +38,6 @@ def run(url: str, *, api_key: str | None, as_json: bool) -> None:
     for worker in load["workers"]:
         for line in _trouble(worker):
             show.out().print(line, markup=False)
-
-
-def voices(url: str, *, api_key: str | None, as_json: bool) -> None:
-    with GatewayClient(url, api_key=api_key) as client:
-        profiles = client.health()["voice_profiles"]
-    if as_json:
-        show.document(profiles)
-        return
-    rows = [
-        (
-            profile["id"],
-            profile["display_name"],
-            profile["speaker"],
-            profile["approval_status"],
-            profile["consent_posture"],
-        )
-        for profile in profiles
-    ]
-    show.table(("voice", "name", "speaker", "approval", "consent"), rows)
 
 
 def _gateway(url: str, health: Mapping[str, Any]) -> list[tuple[str, str | None]]:
