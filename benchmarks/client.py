@@ -15,10 +15,6 @@ from urllib.parse import urlsplit
 
 import httptools
 
-SPEECH: Final = "/psionic/csm/speech"
-CANCELLATIONS: Final = "/psionic/csm/cancellations"
-LOAD: Final = "/psionic/csm/load"
-HEALTH: Final = "/health"
 BROKEN: Final = 0
 """The status of a call whose connection broke before its answer was whole."""
 

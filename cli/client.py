@@ -15,7 +15,7 @@ import httpx
 
 from cli import address, remedies
 from cli.exits import NOT_GENUINE, REFUSED, UNREACHABLE, USAGE, CommandFailed
-from gateway import paths
+from shared import paths
 from shared.environment import SettingsError
 from shared.variables import read_caller_key
 

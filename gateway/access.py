@@ -15,7 +15,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.envelope import REQUEST_ID_HEADER, id_headers
 from gateway.ids import readable_id
 from gateway.metrics import OK, GatewayMetrics
-from gateway.paths import (
+from shared.clock import monotonic_ms
+from shared.errors import CODES, NOT_NOW
+from shared.paths import (
     CANCELLATIONS,
     HEALTH,
     LOAD,
@@ -24,8 +26,6 @@ from gateway.paths import (
     OPENAI_SPEECH,
     SPEECH,
 )
-from shared.clock import monotonic_ms
-from shared.errors import CODES, NOT_NOW
 from shared.tracing import HEADER, Span, Spans, TraceContext, Unrecorded
 
 ENTRY: Final = "psionic.access"

@@ -22,6 +22,7 @@ from gateway.console import Console
 from gateway.delivery import Delivery
 from gateway.documents import Documents
 from gateway.encoders import working_encoders
+from gateway.endpoints import Endpoints
 from gateway.envelope import error_response
 from gateway.evidence import EvidenceReader
 from gateway.facts import Facts
@@ -30,16 +31,11 @@ from gateway.hints import CarrierPush, Hints, Push
 from gateway.ids import readable_id
 from gateway.metrics import CLIENT_GONE, GatewayMetrics
 from gateway.openapi import document
-from gateway.paths import OPENAI_SPEECH, SPEECH
 from gateway.results import ResultReader
-from gateway.routes import (
-    AtOnce,
-    Endpoints,
-    SpeechEndpoint,
-    speech_routes,
-)
+from gateway.routes import speech_routes
 from gateway.samples import Budget
 from gateway.speech import Speech
+from gateway.speech_endpoint import AtOnce, SpeechEndpoint
 from gateway.validation import Validator
 from scheduler.admission import Admission
 from scheduler.cancellation import Cancellation
@@ -53,6 +49,7 @@ from scheduler.subscriptions import EventReader
 from shared.errors import CODES, PROBE_NO, SpeechError
 from shared.governance.artifacts import ArtifactRegistry
 from shared.metrics import CONTENT_TYPE
+from shared.paths import OPENAI_SPEECH, SPEECH
 from shared.settings import GatewaySettings
 from shared.tracing import Spans, open_spans
 

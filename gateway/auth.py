@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.paths import CONSOLE, HEALTH, METRICS
 from shared.errors import SpeechError
+from shared.paths import CONSOLE, HEALTH, METRICS
 
 OPEN: Final = "open"
 """The one principal of a deployment without keys."""

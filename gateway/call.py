@@ -11,9 +11,7 @@ from gateway.text import AS_SENT
 from shared.digests import sha256_hex
 from shared.governance.artifacts import Artifact
 from shared.governance.voices import VoiceProfile
-from shared.messages import (
-    SpeechJob,
-)
+from shared.messages import SpeechJob
 from shared.tracing import TraceContext
 
 

@@ -13,7 +13,6 @@ from gateway import runtime
 from gateway.access import Refusals
 from gateway.envelope import EXECUTION_MODE
 from gateway.facts import Facts
-from gateway.paths import OPENAI_SPEECH, SPEECH
 from gateway.service_answers import Worker
 from gateway.text import NORMALIZATIONS
 from gateway.validation import MIN_DEFAULT_TIMEOUT_MS
@@ -21,6 +20,7 @@ from scheduler.load import LoadSnapshot, QueueLoad
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, ArtifactRegistry
 from shared.messages import NOTHING, READY
+from shared.paths import OPENAI_SPEECH, SPEECH
 from shared.settings import GatewaySettings
 
 BUSINESS_AUTHORITY: Final = "none_provider_output_is_evidence_not_instruction"

@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from gateway import answers, paths, service_answers
+from gateway import answers, service_answers
 from gateway.console import CONTENT_TYPE as PAGE_TYPE
 from gateway.formats import CONTENT_TYPES, WAV
 from gateway.header_table import CALL, IDS, RESULT, STREAM
 from gateway.schema import CancellationRequest, OutcomeRequest, SpeechRequest
 from gateway.streams import JsonlBase64, MultipartMixed, ServerSentEvents
+from shared import paths
 from shared.errors import CODES, PROBE_NO
 from shared.metrics import CONTENT_TYPE as METRICS_TYPE
 

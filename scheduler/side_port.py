@@ -20,6 +20,7 @@ from prometheus_client.metrics_core import Metric
 from shared.environment import SettingsError
 from shared.errors import CODES, PROBE_NO
 from shared.metrics import CONTENT_TYPE, Registry
+from shared.paths import LIVE, METRICS, READY
 from shared.settings import SidePortSettings
 from shared.variables import METRICS_PORT
 
@@ -52,9 +53,9 @@ def pages(
 ) -> Pages:
     """What scrapers and probes ask for."""
     return {
-        "/metrics": lambda: Page(200, registry.exposition(further()), CONTENT_TYPE),
-        "/health/live": lambda: _verdict(live(), "live", "dead"),
-        "/health/ready": lambda: _verdict(ready(), "ready", "not_ready"),
+        METRICS: lambda: Page(200, registry.exposition(further()), CONTENT_TYPE),
+        LIVE: lambda: _verdict(live(), "live", "dead"),
+        READY: lambda: _verdict(ready(), "ready", "not_ready"),
     }
 
 

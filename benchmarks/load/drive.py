@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from benchmarks.client import BROKEN, SPEECH, Caller, Reply
+from benchmarks.client import BROKEN, Caller, Reply
 from benchmarks.load.arrivals import Arrival
 from benchmarks.load.records import Call
+from shared.paths import SPEECH
 from shared.wav import FRAME_MS
 
 PATIENCE_S: Final = 5.0

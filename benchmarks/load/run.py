@@ -13,7 +13,7 @@ from redis import Redis
 
 from benchmarks import machine
 from benchmarks.books import check
-from benchmarks.client import LOAD, Caller
+from benchmarks.client import Caller
 from benchmarks.load.arrivals import Mix, schedule
 from benchmarks.load.bounds import judge
 from benchmarks.load.drive import drive
@@ -25,6 +25,7 @@ from benchmarks.processes import ProcessorTime
 from benchmarks.queue.records import Tail
 from benchmarks.queue.run import described, host
 from benchmarks.target import PacedPlan, Target
+from shared.paths import LOAD
 from shared.settings import QueueSettings
 from shared.wav import FRAME_MS
 

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from benchmarks.client import HEALTH, LOAD, Caller
+from benchmarks.client import Caller
 from benchmarks.load.records import Sample
+from shared.paths import HEALTH, LOAD
 
 LOAD_EVERY_S: Final = 0.2
 HEALTH_EVERY_S: Final = 0.1

@@ -9,9 +9,10 @@ from typing import Final
 
 from redis import Redis
 
-from benchmarks.client import CANCELLATIONS, Caller
+from benchmarks.client import Caller
 from benchmarks.queue.pickup import claimed_ms, depth_is, idle, spoken
 from benchmarks.target import Target
+from shared.paths import CANCELLATIONS
 from shared.wav import FRAME_MS
 
 LONG_FRAMES: Final = 100

@@ -11,11 +11,12 @@ from typing import Any, Final
 
 from redis import Redis
 
-from benchmarks.client import SPEECH, Caller, Reply
+from benchmarks.client import Caller, Reply
 from benchmarks.processes import ProcessorTime
 from benchmarks.queue.pickup import NotServed, depth_is, spoken
 from benchmarks.queue.records import Door
 from benchmarks.target import PacedPlan, Target
+from shared.paths import SPEECH
 from shared.variables import (
     DRAIN_GRACE_MS,
     MAX_QUEUE_DEPTH,

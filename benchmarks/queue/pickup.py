@@ -9,9 +9,10 @@ from typing import Any
 
 from redis import Redis
 
-from benchmarks.client import SPEECH, Caller, Reply
+from benchmarks.client import Caller, Reply
 from benchmarks.target import Target
 from gateway.auth import OPEN
+from shared.paths import SPEECH
 from shared.wav import FRAME_MS
 
 REST_S = (0.02, 0.3)

@@ -6,7 +6,7 @@ from cli.conformance.documents import document
 from cli.conformance.envelope import refused
 from cli.conformance.promise import Skipped, same
 from cli.conformance.run import Run
-from gateway.paths import DESCRIPTION, HEALTH, LIVE, LOAD, METADATA, MODELS, SPEECH
+from shared.paths import DESCRIPTION, HEALTH, LIVE, LOAD, METADATA, MODELS, SPEECH
 
 
 def authentication(run: Run) -> str:

@@ -16,7 +16,7 @@ from cli.conformance.speech import ENDS
 from cli.conformance.streams import JSONL, request
 from cli.conformance.wire import Arriving, Reply, not_spoken
 from gateway.answers import CancellationReport
-from gateway.paths import CANCELLATIONS, SPEECH
+from shared.paths import CANCELLATIONS, SPEECH
 
 LOOK_EVERY_S: Final = 0.05
 TOO_QUICK: Final = "it had ended before the cancel came: too quick to be cut short"

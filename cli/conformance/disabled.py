@@ -13,8 +13,8 @@ from cli.conformance.speech import NOT_ALWAYS
 from cli.conformance.streams import AUDIO, JSONL, MULTIPART, SSE, request
 from gateway import service_answers
 from gateway.header_table import CALL
-from gateway.paths import OPENAI_SPEECH, READY, SPEECH
 from shared.errors import BACKEND_UNAVAILABLE, CODES
+from shared.paths import HEALTH, OPENAI_SPEECH, READY, SPEECH
 
 
 def not_ready(run: Run) -> str:
@@ -31,7 +31,7 @@ def not_ready(run: Run) -> str:
 
 def health(run: Run) -> str:
     """200 and the whole document all the same, with the refusal and what is pending."""
-    found = document(run, "/health")
+    found = document(run, HEALTH)
     coherent(found, service_answers.Health)
     return _unavailable(found)
 

@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from cli.conformance.promise import Broken, promised, same, shown
 from cli.conformance.run import Run
 from cli.conformance.shapes import fits
-from gateway import paths, service_answers
+from gateway import service_answers
+from shared import paths
 from shared.metrics import CONTENT_TYPE
 
 READY: Final = "ready"

@@ -11,8 +11,8 @@ from cli.conformance.shapes import fits, has_headers
 from gateway.answers import Evidence, RecordedOutcome
 from gateway.evidence import EVIDENCE_SCHEMA
 from gateway.header_table import IDS
-from gateway.paths import EVIDENCE, OUTCOME
 from shared.digests import sha256_hex
+from shared.paths import EVIDENCE, OUTCOME
 
 SAID = {"outcome": "not_played", "mode": "shadow", "reason": "smoke"}
 """In dashboards such outcomes are told from others by their mode."""

@@ -7,7 +7,7 @@ from typing import Final
 from cli.conformance.envelope import refused
 from cli.conformance.promise import Skipped, promised, same
 from cli.conformance.run import Run
-from gateway.paths import SPEECH
+from shared.paths import SPEECH
 
 CONTENT_TYPES: Final = {
     "wav": "audio/wav",

@@ -9,7 +9,7 @@ from typing import Any, Final
 from cli.conformance.envelope import refused
 from cli.conformance.promise import promised, same
 from cli.conformance.run import Run
-from gateway.paths import CANCELLATIONS, OPENAI_SPEECH, SPEECH
+from shared.paths import CANCELLATIONS, OPENAI_SPEECH, SPEECH
 
 MAX_CHARACTERS: Final = 4096
 MAX_BODY_BYTES: Final = 64 * 1024

@@ -7,7 +7,7 @@ from cli.conformance.promise import promised, same
 from cli.conformance.run import Run
 from cli.conformance.shapes import has_headers
 from gateway.header_table import IDS, RESULT
-from gateway.paths import SPEECH
+from shared.paths import SPEECH
 
 
 def result(run: Run) -> None:

@@ -10,8 +10,8 @@ from cli.conformance.promise import promised
 from cli.conformance.shapes import fits
 from cli.conformance.wire import Reply, Wire, not_spoken
 from gateway.answers import Result
-from gateway.paths import METADATA, SPEECH
 from gateway.service_answers import Metadata
+from shared.paths import METADATA, SPEECH
 
 TEXT: Final = "One, two, three."
 OTHER_TEXT: Final = "Four, five, six."

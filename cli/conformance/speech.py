@@ -12,7 +12,7 @@ from cli.conformance.shapes import has_headers
 from cli.conformance.wire import Reply
 from cli.spoken import check, from_response
 from gateway.header_table import CALL, RESULT
-from gateway.paths import OPENAI_SPEECH, SPEECH
+from shared.paths import OPENAI_SPEECH, SPEECH
 from shared.wav import FRAME_MS
 
 REPLAYED: Final = "x-psionic-csm-replayed"

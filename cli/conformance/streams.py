@@ -13,8 +13,8 @@ from cli.conformance.shapes import has_headers
 from cli.conformance.speech import NOT_ALWAYS, ended
 from cli.conformance.wire import Reply
 from gateway.header_table import CALL, STREAM
-from gateway.paths import SPEECH
 from shared.digests import sha256_hex
+from shared.paths import SPEECH
 from shared.wav import FRAME_BYTES, wav_file
 
 MULTIPART: Final = "multipart_mixed"

@@ -13,8 +13,8 @@ import httpx
 
 from cli.client import GatewayClient
 from cli.conformance.promise import Broken, Declined, shown
-from gateway.paths import SPEECH
 from shared.errors import CODES
+from shared.paths import SPEECH
 
 JSON: Final = "application/json"
 BUSY: Final = 429

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.endpoints import Endpoints
 from gateway.metrics import GatewayMetrics
-from gateway.routes import Endpoints, speech_routes
+from gateway.routes import speech_routes
 from gateway.schema import Options, SpeechRequest
 from gpu_worker.metrics import WorkerMetrics
 from scheduler.load import LoadSnapshot, QueueLoad

@@ -12,7 +12,7 @@ import pytest
 from cli.bench_stack import PacedPlan, paced_stack
 from cli.redis_server import free_port
 from cli.stack import Stack
-from gateway.paths import SPEECH
+from shared.paths import SPEECH
 from tests.e2e.stacks import demo_cache, noise
 from tests.exposition import promtool, samples
 

@@ -1,4 +1,4 @@
-"""The paths that a gateway answers at."""
+"""The paths that a gateway answers at. ``LIVE``, ``READY`` and ``METRICS`` every process has."""
 
 from __future__ import annotations
 
