@@ -17,7 +17,7 @@ from typing import Final
 
 from gpu_worker.engine_thread import Command, EngineThread
 from gpu_worker.facts import RuntimeFacts
-from gpu_worker.lanes import Ended, Event, Frame, Generation, Released
+from gpu_worker.generation import Ended, Event, Frame, Generation, Released
 from gpu_worker.telemetry import Usage, cpu_usage
 from shared.clock import unix_ms
 from shared.messages import CODES_BYTES, ERROR, LENGTH, LOADING, READY, STOP

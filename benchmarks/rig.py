@@ -12,7 +12,7 @@ import torch
 from gpu_worker.backend import parse_backend
 from gpu_worker.capture import CudaGraphs
 from gpu_worker.codec import StreamingMimi
-from gpu_worker.lanes import Event, Frame, Generation
+from gpu_worker.generation import Event, Frame, Generation
 from gpu_worker.loading import assemble, fix_arithmetic
 from gpu_worker.model.checkpoint import Checkpoint, load_checkpoint, load_mimi
 from gpu_worker.model.csm import CsmModel

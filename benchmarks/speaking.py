@@ -16,7 +16,7 @@ import torch
 from benchmarks.records import FirstAudio, Join, Prefill, Spread
 from benchmarks.rig import SENTENCE, Opened, Rig, frames_of, open_codec
 from benchmarks.timing import repeated, take_turns, timed
-from gpu_worker.lanes import Event
+from gpu_worker.generation import Event
 from gpu_worker.prompt import Frames, join
 from shared.wav import CODEBOOKS
 

@@ -20,7 +20,7 @@ from demo_voice.progress import Progress, Tell
 from demo_voice.speech import pronounce, words_alone
 from demo_voice.yardsticks import yardsticks
 from gpu_worker.backend import CPU
-from gpu_worker.lanes import Ended, Event, Frame, Generation
+from gpu_worker.generation import Ended, Event, Frame, Generation
 from gpu_worker.loading import Loaded, load
 from gpu_worker.model.checkpoint import load_config, load_mimi
 from shared.governance.artifacts import Artifact, load_artifact

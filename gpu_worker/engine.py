@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpu_worker.lanes import Ended, Event, Frame, Generation, Released
+from gpu_worker.generation import Ended, Event, Frame, Generation, Released
 from gpu_worker.model.cache import Prefix, span_for
 from gpu_worker.prompt import Prompt
 from gpu_worker.sampling import candidates_for, is_greedy

@@ -10,7 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from queue import Empty, SimpleQueue
 
-from gpu_worker.lanes import Event, Generation
+from gpu_worker.generation import Event, Generation
 
 Command = Generation | str
 """A text to speak, or the key of one to stop."""

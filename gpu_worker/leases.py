@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from gpu_worker.evidence import Evidence, Outcome
-from gpu_worker.lanes import Ended, Frame, Generation
+from gpu_worker.generation import Ended, Frame, Generation
 from scheduler.queue import LanePost
 from shared.clock import Countdown, monotonic_ms
 from shared.messages import CANCELLED, ERROR, TIMEOUT, FrameRecord

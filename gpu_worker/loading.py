@@ -16,7 +16,7 @@ from gpu_worker.capture import CudaGraphs
 from gpu_worker.codec import StreamingMimi
 from gpu_worker.codec_layout import mimi_bytes
 from gpu_worker.engine import Engine
-from gpu_worker.lanes import Ended, Event, Frame, Generation
+from gpu_worker.generation import Ended, Event, Frame, Generation
 from gpu_worker.model.checkpoint import LOAD_FAILED, Checkpoint, load_checkpoint
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.prompt import Prompt, build_prompt, text_frames

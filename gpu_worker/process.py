@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpu_worker.generation import SpeechRuntime
 from gpu_worker.metrics import WorkerMetrics
 from gpu_worker.signals import StopSignals
-from gpu_worker.worker import SpeechRuntime, Worker
+from gpu_worker.worker import Worker
 from scheduler.connections import connect
 from scheduler.side_port import pages, side_port
 from shared.tracing import open_spans

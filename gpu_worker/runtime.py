@@ -19,7 +19,7 @@ import structlog
 from gpu_worker.backend import CPU, UNSUPPORTED_ENGINE, parse_backend
 from gpu_worker.engine_thread import EngineThread
 from gpu_worker.facts import Refusal, RuntimeFacts
-from gpu_worker.lanes import Event, Frame
+from gpu_worker.generation import Event, Frame
 from gpu_worker.telemetry import Probe, Usage, cpu_usage
 from shared.clock import unix_ms
 from shared.errors import SpeechError

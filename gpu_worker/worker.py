@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from redis.exceptions import ResponseError
@@ -19,9 +19,9 @@ from gpu_worker.books import Books
 from gpu_worker.engine_thread import EngineFault
 from gpu_worker.evidence import Origin
 from gpu_worker.facts import RuntimeFacts
+from gpu_worker.generation import Event, Frame, Released, SpeechRuntime
 from gpu_worker.heartbeat import Heartbeat, Identity, Served
 from gpu_worker.intake import Intake, Taken
-from gpu_worker.lanes import Event, Frame, Generation, Released
 from gpu_worker.leases import FOREIGN_ARTIFACT, Lease
 from gpu_worker.link import Link, for_show
 from gpu_worker.metrics import WorkerMetrics
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from gpu_worker.signals import StopSignals
-    from gpu_worker.telemetry import Usage
     from shared.settings import WorkerSettings
     from shared.tracing import Spans
 
@@ -60,25 +59,6 @@ SILENT_MS: Final = 30_000.0
 """A loop that has not gone round for so long is stuck."""
 
 log = structlog.get_logger()
-
-
-class SpeechRuntime(Protocol):
-    """What the worker needs of ``gpu_worker.runtime.Runtime``."""
-
-    @property
-    def facts(self) -> RuntimeFacts: ...
-
-    def usage(self) -> Usage: ...
-
-    def start(self) -> None: ...
-
-    def submit(self, generation: Generation) -> None: ...
-
-    def stop(self, key: str) -> None: ...
-
-    def poll(self, timeout_s: float) -> list[Event]: ...
-
-    def close(self, timeout_s: float) -> None: ...
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ import torch
 from benchmarks.gpu.target import Check, Target
 from benchmarks.load_probe import ROOT
 from benchmarks.rig import Rig, frames_of
-from gpu_worker.lanes import Generation
+from gpu_worker.generation import Generation
 
 KEY: Final = "probe"
 BEFORE: Final = 3

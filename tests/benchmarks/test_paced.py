@@ -16,7 +16,7 @@ import pytest
 from benchmarks.paced import ENGINE, PacedRuntime, codes_of, pcm_of
 from cli.bench_stack import PacedPlan, paced_stack
 from gpu_worker.engine_thread import EngineFault
-from gpu_worker.lanes import Ended, Event, Frame, Generation, Released
+from gpu_worker.generation import Ended, Event, Frame, Generation, Released
 from shared.wav import CODEBOOKS, FRAME_BYTES
 from tests.e2e.stacks import demo_cache, noise
 

@@ -20,7 +20,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from gpu_worker.backend import CPU
-from gpu_worker.lanes import Event, Frame, Generation
+from gpu_worker.generation import Event, Frame, Generation
 from gpu_worker.loading import load
 from gpu_worker.model.checkpoint import load_checkpoint
 from gpu_worker.model.config import CsmConfig, TransformerConfig

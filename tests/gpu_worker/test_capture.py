@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from gpu_worker.capture import Run
 from gpu_worker.codec import StreamingMimi
 from gpu_worker.engine import Engine
-from gpu_worker.lanes import Generation
+from gpu_worker.generation import Generation
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.step import FrameStep
 from tests.gpu_worker.tiny import (

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gpu_worker.engine import QUIET_PEAK, Engine
-from gpu_worker.lanes import Ended
+from gpu_worker.generation import Ended
 from gpu_worker.sampling import Draw
 from gpu_worker.step import FrameStep
 from tests.gpu_worker.tiny import (

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gpu_worker.engine import Engine
-from gpu_worker.lanes import Ended, Event, Frame, Released
+from gpu_worker.generation import Ended, Event, Frame, Released
 from tests.gpu_worker.tiny import (
     LANES,
     PROMPTED,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpu_worker.codec import StreamingMimi
 from gpu_worker.engine import Engine
-from gpu_worker.lanes import Frame, Generation
+from gpu_worker.generation import Frame, Generation
 from gpu_worker.model.config import LLAMA_1B, LLAMA_100M
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.step import FrameStep

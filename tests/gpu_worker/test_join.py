@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gpu_worker.engine import Engine
-from gpu_worker.lanes import Frame, Generation
+from gpu_worker.generation import Frame, Generation
 from gpu_worker.step import FrameStep, Spoken
 from tests.gpu_worker.tiny import (
     PROMPTED,

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from gpu_worker.engine import QUIET_PEAK, REPLAYED_PER_TICK, Engine
-from gpu_worker.lanes import Generation
+from gpu_worker.generation import Generation
 from gpu_worker.model.csm import CsmModel
 from tests.gpu_worker.tiny import (
     LANES,

@@ -10,7 +10,7 @@ import torch
 
 from gpu_worker.codec import StreamingMimi
 from gpu_worker.engine import Engine
-from gpu_worker.lanes import Generation
+from gpu_worker.generation import Generation
 from gpu_worker.prompt import Prompt
 from shared.errors import SpeechError
 from tests.gpu_worker.tiny import (

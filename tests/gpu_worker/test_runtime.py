@@ -17,7 +17,7 @@ import torch
 import gpu_worker.loading
 from gpu_worker.engine import Engine
 from gpu_worker.engine_thread import EngineFault
-from gpu_worker.lanes import Ended, Event, Frame, Generation, Released
+from gpu_worker.generation import Ended, Event, Frame, Generation, Released
 from gpu_worker.model.checkpoint import load_checkpoint
 from gpu_worker.runtime import Runtime
 from shared.errors import PENDING_PHASES
@@ -401,7 +401,7 @@ def test_close_before_start(tiny_artifact: Artifact) -> None:
 def test_the_worker_side_imports_no_torch() -> None:
     """Whoever drives the runtime pays for torch in the engine's thread, not at import."""
     code = (
-        "import sys, gpu_worker.runtime, gpu_worker.lanes, gpu_worker.telemetry\n"
+        "import sys, gpu_worker.runtime, gpu_worker.generation, gpu_worker.telemetry\n"
         "sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     )
 

@@ -10,7 +10,7 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from rq import Queue
 
-from gpu_worker.lanes import Generation
+from gpu_worker.generation import Generation
 from scheduler.carrier import MsgpackSerializer
 from scheduler.queue import LanePost, WorkQueue
 from shared.clock import Countdown

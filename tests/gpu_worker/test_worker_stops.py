@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_worker.lanes import Frame
+from gpu_worker.generation import Frame
 from gpu_worker.leases import Lease
 from scheduler.queue import WorkQueue
 from tests.gpu_worker import worker_stage

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gpu_worker.codec import StreamingMimi, build_mimi
 from gpu_worker.engine import Engine
-from gpu_worker.lanes import Ended, Event, Frame, Generation, Released
+from gpu_worker.generation import Ended, Event, Frame, Generation, Released
 from gpu_worker.model.config import LLAMA_1B, LLAMA_100M, CsmConfig
 from gpu_worker.model.config_json import to_json
 from gpu_worker.model.csm import CsmModel

@@ -16,8 +16,8 @@ import redis
 
 from gpu_worker.engine_thread import EngineFault
 from gpu_worker.facts import Refusal, RuntimeFacts
+from gpu_worker.generation import Ended, Event, Frame, Generation, Released
 from gpu_worker.heartbeat import Served
-from gpu_worker.lanes import Ended, Event, Frame, Generation, Released
 from gpu_worker.signals import StopSignals
 from gpu_worker.telemetry import Usage
 from gpu_worker.worker import Worker

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from gpu_worker.backend import CPU
-from gpu_worker.lanes import Frame, Generation
+from gpu_worker.generation import Frame, Generation
 from gpu_worker.loading import Loaded, load
 from gpu_worker.model.checkpoint import load_config, load_state
 from gpu_worker.model.layouts import SCALE, is_matrix

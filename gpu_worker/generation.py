@@ -6,6 +6,12 @@ The worker turns a claimed job into a :class:`Generation` and gets a list of :da
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from gpu_worker.facts import RuntimeFacts
+
+if TYPE_CHECKING:
+    from gpu_worker.telemetry import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +83,22 @@ class Released:
 
 
 Event = Frame | Ended | Released
+
+
+class SpeechRuntime(Protocol):
+    """What the worker needs of ``gpu_worker.runtime.Runtime``, or of its stand-in."""
+
+    @property
+    def facts(self) -> RuntimeFacts: ...
+
+    def usage(self) -> Usage: ...
+
+    def start(self) -> None: ...
+
+    def submit(self, generation: Generation) -> None: ...
+
+    def stop(self, key: str) -> None: ...
+
+    def poll(self, timeout_s: float) -> list[Event]: ...
+
+    def close(self, timeout_s: float) -> None: ...
