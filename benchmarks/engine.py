@@ -30,6 +30,7 @@ from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, load_artifact
 
 FRAMES_PER_TURN: Final = 2
+PROFILED_FRAMES: Final = 7
 ORACLE_BATCHES: Final = (1, 4)
 LOADED_LANES: Final = 4
 """Lanes of the worker whose loading is measured: what a CPU worker has by itself."""
@@ -85,7 +86,7 @@ def run(plan: Plan, say: Say) -> Report:
         samples = _frames(plan, opened, rigs, say)
         say("profile")
         with most.filled(most.lanes):
-            spent = overhead(speaking.frame(most), most.lanes, 3)
+            spent = overhead(speaking.frame(most), most.lanes, PROFILED_FRAMES)
     report = Report(
         machine=machine.describe(load_before),
         subject=_subject(plan, artifact, opened, origin),

@@ -158,8 +158,8 @@ class Join:
 class Overhead:
     """Where one frame's time goes, by the profiler. ``kernels`` counts operators in a frame.
 
-    ``outside_share`` counts the profiler's own cost as outside. ``least_outside_share`` takes the
-    time inside operators from a frame without a profiler: the truth lies between.
+    ``outside_share`` counts the profiler's own cost as outside. ``least_outside_share`` takes off
+    what recording an operator costs, though part of that is inside: the truth lies between.
     """
 
     lanes: int

@@ -82,13 +82,15 @@ def open_step(opened: Opened, lanes: int, chunk: int) -> FrameStep:
 
 
 class Rig:
-    """``lanes`` lanes on an opened model, with a codec of their own; recorded where a worker is."""
+    """``lanes`` lanes on an opened model, with a codec of their own; recorded as a worker's are."""
 
     def __init__(self, opened: Opened, lanes: int, chunk: int) -> None:
         self.opened, self.lanes, self.chunk = opened, lanes, chunk
         self.step = open_step(opened, lanes, chunk)
         if opened.device.type == "cuda":
             self.step.record(CudaGraphs(opened.device))
+        elif opened.device.type == "cpu":
+            self.step.script()
         self.engine = assemble(self.step, opened.artifact, opened.checkpoint)
         self._number = 0
         self._submitted: list[str] = []

@@ -20,6 +20,7 @@ from gpu_worker.generation import Ended, Event, Frame, Generation
 from gpu_worker.model.checkpoint import LOAD_FAILED, Checkpoint, load_checkpoint
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.prompt import Prompt, build_prompt, text_frames
+from gpu_worker.sampling import FEW
 from gpu_worker.step import FrameStep
 from gpu_worker.telemetry import Probe, gpu_model, probe_for
 from gpu_worker.voices import context_of
@@ -33,7 +34,9 @@ CPU_LANES: Final = 4
 CUDA_LANES: Final = 32
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 FALLBACK_FAILED: Final = "csm_cpu_fallback_load_failed"
-_WARM_UP_FRAMES: Final = 3
+_WARM_UP_FRAMES: Final = 2
+_TIMED_FRAMES: Final = 3
+"""The first of them comes after a prefill and a replay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,8 @@ def _load_on(
         step = FrameStep(model, codec, lanes, settings.prefill_chunk)
         if device.type == "cuda":
             step.record(CudaGraphs(device))
+        elif device.type == "cpu":
+            step.script()
         engine = assemble(step, artifact, checkpoint)
         warm_step_ms = warm_up(engine, artifact)
     return Loaded(
@@ -147,6 +152,8 @@ def assemble(step: FrameStep, artifact: Artifact, checkpoint: Checkpoint) -> Eng
 def warm_up(engine: Engine, artifact: Artifact) -> float | None:
     """Speak a little through every path, so that the first caller meets nothing for the first time.
 
+    Everything runs twice: a script is written the first time and made ready the second.
+
     Returns the milliseconds of a step once everything is warm, None if there was none. Raises
     SpeechError("csm_runtime_load_failed") when that does not give finite speech. The model may end
     at once: random weights sometimes do.
@@ -160,12 +167,15 @@ def warm_up(engine: Engine, artifact: Artifact) -> float | None:
         context_policy=CONTEXT_PROMPT if voice.has_prompt else CONTEXT_NONE,
         max_frames=_WARM_UP_FRAMES,
         temperature=0.9,
-        top_k=50,
+        top_k=FEW,
         seed=0,
     )
+    for top_k in (1, FEW + 1):
+        _speak(engine, replace(sampled, top_k=top_k))
     frames, _ = _speak(engine, sampled)
-    replay = tuple(frame.codes for frame in frames[:1])
-    _, steps_ms = _speak(engine, replace(sampled, replay=replay, top_k=1))
+    replay = tuple(frame.codes for frame in frames)
+    longer = replace(sampled, replay=replay, max_frames=len(replay) + _TIMED_FRAMES)
+    _, steps_ms = _speak(engine, longer)
     return median(steps_ms) if steps_ms else None
 
 

@@ -8,8 +8,9 @@ state.
 
 All shapes are fixed by the number of lanes, all state is allocated once and written in place, and
 nothing here waits for the device: results are read by the caller. So each part can be recorded
-(``record``) and repeated as one CUDA graph. Prefill and what happens between steps run eagerly
-everywhere. One thread only, in one inference mode from construction on.
+(``record``) and repeated as one CUDA graph, or as a script on a CPU (``script``). Prefill and what
+happens between steps run eagerly everywhere. One thread only, in one inference mode from
+construction on.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from gpu_worker.model.cache import KVCache, LaneChunk, LaneStep, Prefix, span_fo
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.model.rotary import Turned
 from gpu_worker.sampling import FEW, Draw, LaneSampling, candidates_for
+from gpu_worker.script import scripted
 from shared.wav import FRAME_SAMPLES
 
 
@@ -94,6 +96,7 @@ class FrameStep:
         results = (self.codes, pcm, torch.zeros_like(self.active), torch.ones_like(self.active))
         self.spoken = Spoken(*results, Landing(results) if self.runs_ahead else None)
         self._recorded: dict[tuple[str, int], Run] = {}
+        self._scripted: dict[tuple[str, int], Run] | None = None
         self._rows = torch.arange(lanes, device=device)
         self._resting_slot = torch.full_like(self.position, self.cache.slots - 1)
 
@@ -122,12 +125,21 @@ class FrameStep:
             self.codec.reset(lane)
             self.release(lane)
 
+    def script(self) -> None:
+        """From now on repeat each part as a script, once it has run. For a CPU."""
+        self._scripted = {}
+
     def _run(self, part: Callable[[int], None], size: int) -> None:
         """What was recorded for ``size``; KeyError if nothing was: there is no slow way round."""
+        key = part.__name__, size
         if self._recorded:
-            self._recorded[part.__name__, size]()
-        else:
+            self._recorded[key]()
+        elif self._scripted is None:
             part(size)
+        elif key in self._scripted:
+            self._scripted[key]()
+        else:
+            self._scripted[key] = scripted(partial(part, size))
 
     @property
     def nbytes(self) -> int:

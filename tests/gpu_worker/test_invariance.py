@@ -285,7 +285,7 @@ def wide_model(dtype: torch.dtype) -> CsmModel:
 
 
 @pytest.mark.fullsize
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 def test_published_widths(dtype: torch.dtype, threads: int) -> None:
