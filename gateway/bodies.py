@@ -23,6 +23,9 @@ MAX_DIGITS: Final = 40
 """Longer integers are out of every field's range, so their exact value does not matter."""
 HUGE: Final[int] = int("9" * MAX_DIGITS)
 
+PLAIN: Final = {"content-encoding": "identity", "transfer-encoding": "chunked"}
+"""Header fields that may wrap a body, and the one value that leaves its bytes as they are."""
+
 _JSON_MEDIA_TYPE: Final = re.compile(r"application/(json|[a-z0-9!#$&^_.+-]+\+json)")
 
 
@@ -49,6 +52,8 @@ def check_media_type(headers: Headers) -> None:
         raise SpeechError(
             "unsupported_media_type", "the body must be application/json or application/*+json"
         )
+    if any(headers.get(name, plain).strip().lower() != plain for name, plain in PLAIN.items()):
+        raise SpeechError("unsupported_media_type", "the body must not be compressed")
 
 
 async def _read(headers: Headers, receive: Receive) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from starlette.datastructures import Headers
 
@@ -85,6 +87,76 @@ async def test_each_key_has_ids_of_its_own(world: World) -> None:
     assert cancel.json()["hits"] == []
     assert cancelled.code == "cancelled"
     assert own.headers["x-psionic-csm-replayed"] == "true"
+
+
+async def test_nobody_reaches_another_s_request_by_any_route(world: World) -> None:
+    """While it runs and once it has ended: not seen, not heard, not judged, not attached to, not
+    cancelled by its id or its turn; and the same id is free for the other.
+    """
+    mine, other = bearer(KEYS[0]), bearer(KEYS[1])
+    body = {**HELLO, "cancellation_id": "turn"}
+    call = world.post(body, headers=mine)
+    claim = await world.worker.claim()
+    paths = (f"{SPEECH}/r1", f"{SPEECH}/r1/audio", "/psionic/csm/evidence/r1")
+
+    async def unreachable() -> None:
+        assert {(await world.get(path, headers=other)).code for path in paths} == {
+            "result_not_found"
+        }
+        judged = await world.refused(
+            {"outcome": "accepted"}, "/psionic/csm/evidence/r1/outcome", headers=other
+        )
+        assert judged.code == "result_not_found"
+        for named in ({"cancellation_id": "turn"}, {"request_id": "r1"}):
+            cancel = await world.refused(named, "/psionic/csm/cancellations", headers=other)
+            assert cancel.json() == {"hits": [], "remembered": True}
+
+    await unreachable()
+    world.worker.post(claim, 0)
+    assert world.worker.verdict(claim) == "ok"
+    world.worker.end(claim, 1)
+    assert (await call.answer()).status == 200
+    await unreachable()
+    assert (await world.get(paths[1], headers=mine)).status == 200
+
+    again = world.post({**body, "cancellation_id": "other"}, headers=bearer(KEYS[1]))
+    assert (await again.answer()).code == "cancelled"  # by the other's own cancel of that id
+
+
+async def test_the_other_s_id_is_the_other_s_own(world: World) -> None:
+    """Two callers with one id, one text or two: two generations, each its own caller's."""
+    first = world.post(HELLO, headers=bearer(KEYS[0]))
+    second = world.post({**HELLO, "input": "Bye."}, headers=bearer(KEYS[1]))
+    claims = [await world.worker.claim(), await world.worker.claim()]
+    for claim in claims:
+        world.worker.post(claim, 0)
+        world.worker.end(claim, 1)
+
+    assert {claim.job.input for claim in claims} == {"Hello.", "Bye."}
+    for call in (first, second):
+        answer = await call.answer()
+        assert answer.status == 200
+        assert "x-psionic-csm-replayed" not in answer.headers
+
+
+def test_a_key_is_compared_with_all_in_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Digests of one length, every one of them, whether or not one has matched: time tells
+    nothing of a key.
+    """
+    compared: list[tuple[bytes, bytes]] = []
+
+    def watched(given: bytes, known: bytes) -> bool:
+        compared.append((given, known))
+        return given == known
+
+    monkeypatch.setattr("gateway.auth.hmac.compare_digest", watched)
+    principals = Principals(KEYS)
+    for key in (*KEYS, "x", "x" * 1000):
+        compared.clear()
+        with suppress(SpeechError):
+            principals.identify(Headers(bearer(key)))
+        assert len(compared) == len(KEYS)
+        assert {len(each) for pair in compared for each in pair} == {32}
 
 
 async def test_no_key_is_kept_in_redis(world: World) -> None:

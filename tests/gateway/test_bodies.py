@@ -95,6 +95,33 @@ async def test_other_media_types_are_refused(content_type: str | None) -> None:
     assert refusal.value.code == "unsupported_media_type"
 
 
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        {"content-encoding": "gzip"},
+        {"content-encoding": "identity, br"},
+        {"content-encoding": ""},
+        {"transfer-encoding": "gzip, chunked"},
+    ],
+)
+async def test_a_compressed_body_is_refused(wrapped: dict[str, str]) -> None:
+    """Nothing is unpacked, so nothing can be packed too tight; it is refused unread."""
+    with pytest.raises(SpeechError) as refusal:
+        await read_json(Headers({"content-type": "application/json", **wrapped}), pieces())
+
+    assert refusal.value.code == "unsupported_media_type"
+
+
+@pytest.mark.parametrize(
+    "wrapped", [{"content-encoding": "Identity"}, {"transfer-encoding": "chunked"}]
+)
+async def test_a_body_as_it_is_is_read(wrapped: dict[str, str]) -> None:
+    """What only says that the bytes are as they are changes nothing."""
+    headers = Headers({"content-type": "application/json", **wrapped})
+
+    assert await read_json(headers, pieces(piece(b'{"a":1}'))) == {"a": 1}
+
+
 async def test_an_announced_size_is_refused_unread() -> None:
     """A content length over the limit is refused before any of the body is read."""
     headers = Headers({**JSON, "content-length": str(MAX_BODY_BYTES + 1)})

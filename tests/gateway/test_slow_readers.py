@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from gateway.samples import HELD_BYTES
+from scheduler.queue import LanePost
+from shared.digests import sha256_hex, wav_pcm16_digest
+from shared.messages import FrameRecord
 from shared.wav import FRAME_BYTES
 from tests.conftest import wait_until
 from tests.gateway.processes import Process, process_in
-from tests.gateway.world import SPEECH, pcm
+from tests.gateway.world import SPEECH, codes, pcm
 
 pytestmark = pytest.mark.redis
 
 FRAMES = 250
+SCRIPTED = [pcm(index) for index in range(FRAMES)]
+NOISE = [random.Random(index).randbytes(FRAME_BYTES) for index in range(FRAMES)]
+"""What no encoder makes small enough for the system's own buffers."""
+COMPRESSED = 12
+FLAC_BYTES = 8 << 20
+"""What FFmpeg's encoder takes for one stream, however short its blocks are."""
 MAX_STREAM_BYTES = 400 << 10
 """What one reader of a stream may cost: events that were read, and what waits to be written."""
 
@@ -45,14 +56,20 @@ def post(process: Process, request_id: str, **more: object) -> socket.socket:
     return client
 
 
-def spoken(process: Process, request_id: str) -> None:
+def spoken(process: Process, request_id: str, frames: Sequence[bytes] = SCRIPTED) -> None:
     """A long answer is there to be had."""
     process.worker.beat()
     client = post(process, request_id, stream=True, stream_format="audio", response_format="pcm")
     claim = process.claim()
-    process.worker.post(claim, *range(FRAMES))
-    process.worker.end(claim, FRAMES)
-    assert b"".join(map(pcm, range(FRAMES)))[-100:] in everything(client)[-200:]
+    for index, samples in enumerate(frames):
+        frame = FrameRecord(index, codes(index), samples)
+        process.worker.queue.post([LanePost(claim.job_id, claim.execution, frame)])
+    digests = {
+        "pcm16_sha256": sha256_hex(b"".join(frames)),
+        "wav_pcm16_digest": wav_pcm16_digest(frames),
+    }
+    process.worker.end(claim, len(frames), **digests)
+    assert frames[-1][-100:] in everything(client)[-200:]
 
 
 def everything(client: socket.socket) -> bytes:
@@ -100,6 +117,21 @@ def test_readers_that_take_nothing_are_let_go(
     assert process.http.get("/health/live").status_code == 200
     for client in clients:
         client.close()
+
+
+def test_readers_of_a_compressed_stream_are_let_go(process: Process) -> None:
+    """As the others, and each costs its encoder besides: that of flac is the largest."""
+    spoken(process, "flac", NOISE)
+    before, stalled = resident_bytes(process), stalls(process)
+    transport = {"stream": True, "stream_format": "audio", "response_format": "flac"}
+    with ExitStack() as clients:
+        for _ in range(COMPRESSED):
+            clients.enter_context(post(process, "flac", **transport))
+        wait_until(lambda: stalls(process) - stalled == COMPRESSED, 60)
+
+    grown = resident_bytes(process) - before
+    assert grown < COMPRESSED * (MAX_STREAM_BYTES + FLAC_BYTES)
+    assert process.http.get("/health/live").status_code == 200
 
 
 def test_a_dead_reader_doesnt_hold_its_lane(process: Process) -> None:

@@ -17,6 +17,7 @@ from gateway.schema import SpeechRequest, parse
 from gateway.validation import Validator, default_seed
 from shared.errors import SpeechError
 from shared.governance.artifacts import ArtifactRegistry
+from shared.tiers import TIERS, Tier
 from tests.gateway.artifacts import (
     MODEL_ID,
     PLAIN_VOICE,
@@ -92,6 +93,29 @@ def test_a_length_is_its_whole_frames(validator: Validator, milliseconds: int, f
     call = check(validator, input="a", max_audio_length_ms=milliseconds)
 
     assert call.job.max_frames == frames
+
+
+@pytest.mark.parametrize("tier", TIERS.values(), ids=lambda tier: tier.name)
+def test_each_tier_bounds_what_may_be_asked_for(tmp_path: Path, tier: Tier) -> None:
+    """Row by row: the longest of each is taken, one more is refused by its field's name."""
+    settings = gateway_settings(
+        {"PSIONIC_CSM_TIER": tier.name, "PSIONIC_CSM_API_KEYS": "a-key-of-this-test"}
+    )
+    registry = ArtifactRegistry([write_artifact(tmp_path / "artifact")])
+    validator = Validator(settings, registry, ("wav",))
+
+    for name, longest in (
+        ("max_audio_length_ms", tier.max_audio_length_ms),
+        ("timeout_ms", tier.max_timeout_ms),
+        ("voice_turn_budget_ms", tier.max_timeout_ms),
+    ):
+        check(validator, **{name: longest})
+        refused = refusal(validator, **{name: longest + 1})
+        assert (refused.code, refused.param) == (f"invalid_{name}", name)
+        assert str(longest) in refused.message
+    words = "a" * (25 * tier.default_audio_length_ms // 1000)
+    assert check(validator, input=words).job.max_frames == tier.default_audio_length_ms // 80
+    assert refusal(validator, input=words + "a").code == "input_exceeds_budget"
 
 
 def test_the_default_length_stays_within_the_tier(validator: Validator) -> None:
