@@ -95,6 +95,12 @@ class Result(Answer):
 
 
 class Asked(Answer):
+    model: str
+    artifact_id: str
+    voice_profile_id: str
+    seed: int
+    text_normalization: str | None
+    spoken_text_sha256: str | None
     input_sha256: str
     input_characters: int
     context_policy: str

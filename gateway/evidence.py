@@ -19,6 +19,15 @@ from shared.governance.artifacts import Artifact, ArtifactRegistry
 from shared.wav import FRAME_MS
 
 EVIDENCE_SCHEMA: Final = "psionic.csm.evidence.v1"
+NAMED: Final = (
+    "model",
+    "artifact_id",
+    "voice_profile_id",
+    "seed",
+    "text_normalization",
+    "spoken_text_sha256",
+)
+"""What was asked that a terminal states too, and that is known before there is one."""
 
 
 def asked(call: SpeechCall) -> dict[str, Any]:
@@ -58,6 +67,7 @@ class EvidenceReader:
         ended_ms = record.admitted_ms + end.full_generation_latency_ms if end else None
         known = dict(record.facts.get("asked") or {})
         digest = known.pop("manifest_sha256", None)
+        named = {name: record.facts.get(name) for name in NAMED}
         return {
             "schema_version": EVIDENCE_SCHEMA,
             "business_authority": BUSINESS_AUTHORITY,
@@ -66,7 +76,7 @@ class EvidenceReader:
             "ended_at_unix_ms": ended_ms,
             "read_at_unix_ms": now_ms,
             "kept_until_unix_ms": now_ms + left_ms if end else None,
-            "request": known or None,
+            "request": {**named, **known} if known else None,
             "governance": self._governance(record, digest),
             "business_outcome": judged(record.judgement),
         }

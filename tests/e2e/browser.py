@@ -10,6 +10,7 @@ import os
 import select
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -131,8 +132,17 @@ class Page:
 
 
 @contextmanager
-def browsing(program: str, profile: Path) -> Iterator[Page]:
-    """A browser with a profile of its own, ended when the block ends."""
+def browsing(program: str) -> Iterator[Page]:
+    """A browser with a folder of its own, whose path is short enough for its sockets. It is ended,
+    and its folder removed, when the block ends.
+    """
+    room = tempfile.TemporaryDirectory(prefix="page-", ignore_cleanup_errors=True)
+    with room as folder, _started(program, folder) as page:
+        yield page
+
+
+@contextmanager
+def _started(program: str, folder: str) -> Iterator[Page]:
     to_browser, writing = _pipe()
     reading, from_browser = _pipe()
 
@@ -151,10 +161,11 @@ def browsing(program: str, profile: Path) -> Iterator[Page]:
             "--no-first-run",
             "--disable-background-networking",
             "--no-proxy-server",
-            f"--user-data-dir={profile}",
+            f"--user-data-dir={folder}/profile",
         ],
         pass_fds=(3, 4),
         preexec_fn=place,  # it reads at 3 and writes at 4
+        env={**os.environ, "TMPDIR": folder},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -45,10 +44,8 @@ def stack(browser: str) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="module")
-def shared_page(
-    browser: str, stack: Stack, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Page]:
-    with browsing(browser, tmp_path_factory.mktemp("browser")) as page:
+def shared_page(browser: str, stack: Stack) -> Iterator[Page]:
+    with browsing(browser) as page:
         yield page
 
 
@@ -190,10 +187,10 @@ def test_the_page_fits_a_phone(page: Page, dark: bool) -> None:
     assert unnamed == 0
 
 
-def test_a_key_is_asked_for_and_kept_in_memory_alone(browser: str, tmp_path: Path) -> None:
+def test_a_key_is_asked_for_and_kept_in_memory_alone(browser: str) -> None:
     """Without a key there is readiness and a notice; a wrong one is said to be wrong."""
     plan = PacedPlan(lanes=2, step_ms=20, settings={"PSIONIC_CSM_API_KEYS": KEY})
-    with paced_stack(plan) as stack, browsing(browser, tmp_path / "profile") as page:
+    with paced_stack(plan) as stack, browsing(browser) as page:
         page.open(f"{stack.url}/console")
         page.until("!document.getElementById('notice').hidden")
         without = (page.text("#readiness"), page.text("#notice"), page.text("#depth"))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.answers import Evidence
+from gateway.evidence import NAMED
 from shared.digests import sha256_hex
 from shared.governance.artifacts import MANIFEST_NAME
 from shared.settings import GatewaySettings
@@ -48,7 +49,9 @@ async def test_evidence_states_what_was_asked_and_what_came_of_it(world: World) 
     assert evidence["schema_version"] == "psionic.csm.evidence.v1"
     assert evidence["business_authority"] == "none_provider_output_is_evidence_not_instruction"
     assert (evidence["state"], evidence["business_outcome"]) == ("ended", None)
+    terminal = evidence["terminal"]
     assert evidence["request"] == {
+        **{name: terminal[name] for name in NAMED},
         "input_sha256": sha256_hex(HELLO["input"].encode()),
         "input_characters": 12,
         "context_policy": "prompt_profile_only",
@@ -130,7 +133,7 @@ async def test_a_live_request_shows_what_there_is(world: World) -> None:
 
     Evidence.model_validate(evidence)
     assert (evidence["state"], evidence["terminal"]) == ("running", None)
-    assert evidence["request"]["input_characters"] == 12
+    assert (evidence["request"]["input_characters"], evidence["request"]["seed"]) == (12, 5)
     assert (evidence["ended_at_unix_ms"], evidence["kept_until_unix_ms"]) == (None, None)
     await call.hang_up()
 
