@@ -47,6 +47,8 @@ AFTER_NAMES: Final = {
 ANYWHERE: Final = {
     "e.g": "for example",
     "i.e": "that is",
+    "eg": "for example",
+    "ie": "that is",
     "a.k.a": "also known as",
     "etc": "et cetera",
     "vs": "versus",

@@ -81,6 +81,7 @@ ABBREVIATIONS = [
     ("12 St. James St.", "twelve Saint James Street."),
     ("12 Elm Dr. by Dr. Elm", "twelve Elm Drive by Doctor Elm"),
     ("cats, e.g. mine, i.e. two", "cats, for example mine, that is two"),
+    ("cats, eg. mine, ie. two, or eg", "cats, for example mine, that is two, or eg"),
     ("(e.g., this) etc.", "(for example, this) et cetera."),
     ("a, b, etc. and c", "a, b, et cetera and c"),
     ("cats & dogs, R&D, AT&T", "cats and dogs, R and D, AT and T"),
