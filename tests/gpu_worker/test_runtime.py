@@ -20,6 +20,7 @@ from gpu_worker.engine_thread import EngineFault
 from gpu_worker.generation import Ended, Event, Frame, Generation, Released
 from gpu_worker.model.checkpoint import load_checkpoint
 from gpu_worker.runtime import Runtime
+from shared.clock import unix_ms
 from shared.errors import PENDING_PHASES
 from shared.governance.artifacts import Artifact
 from shared.settings import WorkerSettings
@@ -182,6 +183,7 @@ def test_loading_is_a_state_of_its_own(start: Start, monkeypatch: pytest.MonkeyP
 
     before = runtime.facts
     waited = runtime.wait_loaded(0.01)
+    let_go_ms = unix_ms()
     go_on.set()
     settled(runtime)
 
@@ -189,6 +191,7 @@ def test_loading_is_a_state_of_its_own(start: Start, monkeypatch: pytest.MonkeyP
     assert (before.state, before.residency, before.backend) == ("loading", "loading", "none")
     assert (before.loaded_at_unix_ms, before.csm_model_loaded, before.lanes) == (None, False, 0)
     assert runtime.facts.state == "ready"
+    assert (runtime.facts.loaded_at_unix_ms or 0) >= let_go_ms, "when it was loaded, not before"
 
 
 def test_usage_is_measured(start: Start) -> None:
