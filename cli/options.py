@@ -54,6 +54,9 @@ Stream = Annotated[
 ]
 Voice = Annotated[str | None, typer.Option("--voice", help="Voice profile id.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="The same seed, the same audio.")]
+SpellOut = Annotated[
+    bool, typer.Option("--spell-out", help="Say numbers, dates and the like in English words.")
+]
 Temperature = Annotated[float | None, typer.Option("--temperature")]
 TopK = Annotated[int | None, typer.Option("--top-k")]
 LengthMs = Annotated[

@@ -36,6 +36,7 @@ class Wish:
     stream: bool = False
     voice: str | None = None
     seed: int | None = None
+    spell_out: bool = False
     temperature: float | None = None
     top_k: int | None = None
     length_ms: int | None = None
@@ -51,6 +52,7 @@ class Wish:
         optional = {
             "voice_profile_id": self.voice,
             "seed": self.seed,
+            "text_normalization": "spoken_en" if self.spell_out else None,
             "max_audio_length_ms": self.length_ms,
             "timeout_ms": self.timeout_ms,
             "psionic_csm": {

@@ -53,6 +53,8 @@ def test_only_what_was_asked_for_is_in_the_request() -> None:
     assert bare == {"request_id": "r", "input": "hi"}
     assert full["voice_profile_id"] == "v"
     assert full["seed"] == 0
+    spelled = Wish("hi", Path("x.wav"), spell_out=True).body()
+    assert spelled["text_normalization"] == "spoken_en"
     assert full["psionic_csm"] == {"temperature": 0.0}
 
 
