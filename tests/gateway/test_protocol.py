@@ -286,6 +286,14 @@ async def test_a_chunked_body_with_an_offer_is_read(connection: Connection) -> N
     assert (await connection.answer())[1] == b"abcde"
 
 
+async def test_http_2_without_an_offer_is_refused(connection: Connection) -> None:
+    """A client that takes HTTP/2 for granted reads a refusal, and that the connection is over."""
+    await connection.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
+
+    assert (await connection.refusal())["code"] == "malformed_json"
+    assert await connection.is_closed()
+
+
 async def test_this_is_no_proxy(connection: Connection) -> None:
     """A CONNECT is refused with the code."""
     await connection.send(b"CONNECT elsewhere:443 HTTP/1.1\r\nhost: elsewhere\r\n\r\n")
