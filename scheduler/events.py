@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import structlog
 
 from shared.messages import (
-    CODES_BYTES,
     Claimed,
     End,
     Event,
@@ -15,32 +15,45 @@ from shared.messages import (
     MalformedMessage,
     Terminal,
 )
-from shared.wav import FRAME_BYTES
+
+FRAME: Final = b"f"
+"""The one field of an entry that is a frame: of all entries nearly all are."""
 
 log = structlog.get_logger()
 
 
-def parse(fields: Mapping[bytes, bytes]) -> Event | None:
+def parse(fields: Mapping[bytes, bytes], elapsed_ms: int = 0) -> Event | None:
     """One stream entry as an event; None for a kind that this version doesn't know.
 
+    ``elapsed_ms``: how long after its job's admission it was written, which an entry's id tells.
     Raises MalformedMessage for an entry that is not what its kind says.
     """
     try:
-        return _parse(fields)
+        return _parse(fields, elapsed_ms)
     except (KeyError, ValueError) as error:
         raise MalformedMessage(f"event: {type(error).__name__}") from error
 
 
-def _parse(fields: Mapping[bytes, bytes]) -> Event | None:
+def written_ms(position: bytes) -> int:
+    """When an entry was written, on Redis's clock. Raises ValueError for what is no entry's id."""
+    return int(position.partition(b"-")[0])
+
+
+def kind_of(fields: Mapping[bytes, bytes]) -> str:
+    """``claimed``, ``frame``, ``end``, or what a later version may write."""
+    return "frame" if FRAME in fields else fields.get(b"k", b"").decode("utf-8", "replace")
+
+
+def _parse(fields: Mapping[bytes, bytes], elapsed_ms: int) -> Event | None:
+    if (packed := fields.get(FRAME)) is not None:
+        return FrameRecord.unpack(packed, elapsed_ms)
     kind = fields.get(b"k")
-    if kind == b"frame":
-        codes, pcm = fields[b"c"], fields[b"p"]
-        if len(codes) != CODES_BYTES or len(pcm) != FRAME_BYTES:
-            raise ValueError("not a whole frame")
-        return FrameRecord(int(fields[b"i"]), codes, pcm, int(fields[b"t"]))
     if kind == b"claimed":
         return Claimed(
-            int(fields[b"attempt"]), fields[b"worker"].decode(), int(fields[b"queue_wait_ms"])
+            int(fields[b"attempt"]),
+            fields[b"worker"].decode(),
+            int(fields[b"queue_wait_ms"]),
+            int(fields[b"admitted_ms"]),
         )
     if kind == b"end":
         return End(

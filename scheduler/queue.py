@@ -132,7 +132,7 @@ class WorkQueue:
         for lane in lanes:
             args += (lane.job_id, lane.execution)
             frame = lane.frame
-            args += ("", b"", b"") if frame is None else (frame.index, frame.codes, frame.pcm)
+            args += ("", b"") if frame is None else (frame.index, frame.pack())
         return self._verdicts(self._scripts.call("post", *args))
 
     def renew(self, leases: Sequence[tuple[str, str]]) -> list[Verdict]:

@@ -1,7 +1,8 @@
 """Our Lua scripts: the only code that changes a job's state.
 
-Each file of ``lua/`` is loaded behind ``common.lua``. They compute the names of their keys, which
-rules out Redis Cluster; one Redis, or a primary with replicas, is what the service runs on.
+Each file of ``lua/`` is loaded behind what it uses of ``common.lua``. They compute the names of
+their keys, which rules out Redis Cluster; one Redis, or a primary with replicas, is what the
+service runs on.
 
 A script that meets a value of another type in the place of a key of ours, or a word in the place of
 a number, breaks off; the mending script then puts the books right, and the first is run once more.
@@ -9,6 +10,7 @@ a number, breaks off; the mending script then puts the books right, and the firs
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -34,6 +36,10 @@ _DAMAGE: Final = (
 )
 """What Redis and Lua say of a value that is not what belongs there."""
 
+_COMMENT: Final = re.compile(r" *--.*")
+_DEFINITION: Final = re.compile(r"^(?=local )", re.MULTILINE)
+_NAME: Final = re.compile(r"local (?:function )?(\w+)")
+
 Argument = str | bytes | int
 
 MENDED_LEASE_MS: Final = 3000
@@ -42,10 +48,23 @@ MENDED_LEASE_MS: Final = 3000
 
 @cache
 def source(name: str) -> str:
-    """The text of one script with the common part in front."""
-    folder = files("scheduler") / "lua"
-    parts = [(folder / f"{part}.lua").read_text(encoding="utf-8") for part in ("common", name)]
-    return "\n".join(parts)
+    """The text of one script behind those definitions of the common part that it uses.
+
+    Redis makes all that a script defines anew each time it runs; for a short one that was most of
+    its time. In Lua a definition can only use what is above it, so one look from below finds all.
+    """
+    text = _read(name)
+    for definition in reversed(_DEFINITION.split(_read("common"))):
+        named = _NAME.match(definition)
+        if named and re.search(rf"\b{named[1]}\b", text):
+            text = definition + text
+    return text
+
+
+def _read(name: str) -> str:
+    """A file's text without its comments, which name things too."""
+    text = (files("scheduler") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+    return _COMMENT.sub("", text)
 
 
 class Scripts:

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from scheduler.connections import BLOCK_MS, TROUBLE
-from scheduler.events import parse
+from scheduler.events import parse, written_ms
 from shared.keys import Keys
-from shared.messages import Event, MalformedMessage
+from shared.messages import Claimed, Event, MalformedMessage
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -47,6 +47,8 @@ class Subscription:
     def __init__(self, reader: EventReader, job_id: str, *, news: bool, final: bool) -> None:
         self.job_id = job_id
         self.position: bytes = START
+        self.admitted_ms: int | None = None
+        """When its job was let in, on Redis's clock; known once it was claimed."""
         self.news = news
         """There may be events behind ``position``."""
         self.final = final
@@ -243,7 +245,7 @@ class EventReader:
         for job_id, group in batch.items():
             entries = found.get(self._keys.events(job_id).encode(), [])
             for position, fields in entries:
-                self._hear(group, position, fields)
+                _hear(group, position, fields)
             for subscription in group:
                 if not entries and subscription in was_final:
                     subscription.deliver(None)
@@ -251,19 +253,24 @@ class EventReader:
                     subscription.news = True
                 self.want(subscription)
 
-    def _hear(
-        self, group: Iterable[Subscription], position: bytes, fields: Mapping[bytes, bytes]
-    ) -> None:
-        """Pass one entry on. One that can't be read ends its own callers' wait, nobody else's."""
-        try:
-            event = parse(fields)
-        except MalformedMessage as error:
-            log.error("event_unreadable", why=str(error))
-            for subscription in group:
-                subscription.position = position
-                subscription.deliver(None)
-            return
+
+def _hear(group: Sequence[Subscription], position: bytes, fields: Mapping[bytes, bytes]) -> None:
+    """Pass one entry on to those who stand at the same place of one job. One that can't be read
+    ends their wait, nobody else's.
+    """
+    admitted_ms = group[0].admitted_ms
+    elapsed_ms = 0 if admitted_ms is None else max(0, written_ms(position) - admitted_ms)
+    try:
+        event = parse(fields, elapsed_ms)
+    except MalformedMessage as error:
+        log.error("event_unreadable", why=str(error))
         for subscription in group:
             subscription.position = position
-            if event is not None:
-                subscription.deliver(event)
+            subscription.deliver(None)
+        return
+    for subscription in group:
+        subscription.position = position
+        if isinstance(event, Claimed):
+            subscription.admitted_ms = event.admitted_ms
+        if event is not None:
+            subscription.deliver(event)

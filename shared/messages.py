@@ -7,6 +7,7 @@ guesses.
 
 from __future__ import annotations
 
+import struct
 import types
 import typing
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -15,10 +16,13 @@ from typing import Any, Final, Self
 
 import msgpack
 
-from shared.wav import CODEBOOKS
+from shared.wav import CODEBOOKS, FRAME_BYTES
 
 CODES_BYTES: Final = CODEBOOKS * 2
 """One frame's codes: 32 codebooks x unsigned 16-bit little-endian."""
+
+_INDEX: Final = struct.Struct("<I")
+_SAMPLES_AT: Final = _INDEX.size + CODES_BYTES
 
 MAX_SEED: Final = 2**53 - 1
 """The largest whole number that every JSON reader keeps exactly."""
@@ -167,6 +171,19 @@ class FrameRecord:
     pcm: bytes
     elapsed_ms: int = 0
 
+    def pack(self) -> bytes:
+        """The index as u32 little-endian, the codes, the samples."""
+        return _INDEX.pack(self.index) + self.codes + self.pcm
+
+    @classmethod
+    def unpack(cls, packed: bytes, elapsed_ms: int = 0) -> Self:
+        """Raises ValueError for anything but a whole frame."""
+        if len(packed) != _SAMPLES_AT + FRAME_BYTES:
+            raise ValueError("not a whole frame")
+        (index,) = _INDEX.unpack_from(packed)
+        codes, pcm = packed[_INDEX.size : _SAMPLES_AT], packed[_SAMPLES_AT:]
+        return cls(index, codes, pcm, elapsed_ms)
+
     def __repr__(self) -> str:
         return f"FrameRecord(index={self.index})"
 
@@ -178,6 +195,8 @@ class Claimed:
     attempt: int
     worker_id: str
     queue_wait_ms: int
+    admitted_ms: int
+    """When the job was let in, on Redis's clock."""
 
 
 @dataclass(frozen=True, slots=True)

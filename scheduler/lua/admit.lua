@@ -18,6 +18,7 @@ local jk = key('job', id)
 local function listen(job)
   redis.call('ZADD', key('listeners', job), now + listener_ttl, listener)
   redis.call('PEXPIRE', key('listeners', job), timeout + LIVE_MS)
+  note_gateways(job)
 end
 
 -- A job that somebody waits for now is no batch work any more.
@@ -93,7 +94,7 @@ if lanes == 0 then return {'no_ready_worker'} end
 local waiting = key('waiting', queue)
 local depth = redis.call('ZCARD', waiting)
 local places = math.min(math.max(min_depth, per_lane * lanes), max_depth)
-local longest, wait = estimated_wait(queue, lanes, now, class, principal)
+local bound_ms, wait, sure = estimated_wait(queue, lanes, now, class, principal)
 local batch_fills_its_half = class == 'batch'
   and redis.call('ZCOUNT', waiting, BATCH_FIRST, '+inf') >= math.max(1, math.floor(places / 2))
 if depth >= places or batch_fills_its_half then
@@ -107,7 +108,7 @@ if own >= max_per_principal then
   return {'too_many_waiting', tostring(wait)}
 end
 local service = budget * (budget_frame_ms(key('stats', queue)) or 0)
-if longest > 0 and longest + service > timeout then
+if bound_ms > 0 and sure + service > timeout then
   return {'deadline_unmeetable', tostring(math.floor(wait + service))}
 end
 
@@ -117,7 +118,7 @@ redis.call('SADD', key('queues'), queue)
 redis.call('HSET', jk, 'state', 'waiting', 'queue', queue, 'principal', principal,
   'request_id', request, 'fingerprint', fingerprint, 'payload', payload, 'seq', seq,
   'facts', ARGV[16], 'admitted_ms', now, 'deadline_ms', now + timeout, 'attempt', 0, 'frames', 0,
-  'line', line, 'budget', budget, 'wait_bound_ms', longest,
+  'line', line, 'budget', budget, 'wait_bound_ms', bound_ms,
   'expected_wait_ms', wait)
 if turn ~= '' then
   redis.call('HSET', jk, 'cancellation_id', turn)

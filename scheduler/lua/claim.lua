@@ -11,6 +11,7 @@ local lease, busy = tonumber(ARGV[6]), tonumber(ARGV[7])
 local now = now_ms()
 local waiting, ring, stats = key('waiting', queue), key('ring', queue), key('stats', queue)
 local ours = key('claim', execution)
+local SHORT = 0.02 -- so many of the waits may turn out longer than what a deadline is held against
 local CLAIM_MS = 60000 -- a claim is known so long past its job's deadline: longer than the job lives
 
 local function claimed(id, job)
@@ -30,8 +31,15 @@ local function record_wait(job)
   if job.claimed_ms or not bound or not expected or bound == 0 then return end
   if class_of(job.line) ~= 'interactive' then return end
   local waited = now - tonumber(job.admitted_ms)
-  measure(stats, {'wait_over_ms', bound - waited, 'wait_error_ms', math.abs(expected - waited),
+  local over = bound - waited
+  measure(stats, {'wait_over_ms', over, 'wait_error_ms', math.abs(expected - waited),
     'wait_bias_ms', expected - waited})
+  -- The quantile that SHORT of the samples fall below: where a step down is that much rarer than one up,
+  -- and longer in the same proportion, it stays.
+  local said = redis.call('HMGET', stats, 'wait_spare_ms', 'wait_error_ms')
+  local spare, step = tonumber(said[1] or '0'), 0.3 * tonumber(said[2])
+  spare = math.max(0, spare + step * (over > spare and SHORT or SHORT - 1))
+  redis.call('HSET', stats, 'wait_spare_ms', string.format('%.3f', spare))
 end
 
 local function take(id, job)
@@ -46,7 +54,7 @@ local function take(id, job)
     'attempt_ms', now, 'execution', execution, 'worker_id', worker)
   redis.call('SET', ours, id, 'PX', job.deadline_ms - now + CLAIM_MS)
   redis.call('XADD', key('events', id), '*', 'k', 'claimed', 'attempt', attempt, 'worker', worker,
-    'queue_wait_ms', first - tonumber(job.admitted_ms))
+    'queue_wait_ms', first - tonumber(job.admitted_ms), 'admitted_ms', job.admitted_ms)
   redis.call('PEXPIRE', key('events', id), job.deadline_ms - now + LIVE_MS)
   wake(id)
   if id ~= hint then

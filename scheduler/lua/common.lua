@@ -1,4 +1,5 @@
--- Shared by every script: it is put in front of each before loading.
+-- Shared by the scripts: what one of them uses is put in front of it before loading. So each definition
+-- begins a line with `local`, and names one thing.
 -- One truth: a live job is in exactly one of the waiting and running sets of its queue.
 
 local NS = ARGV[1]
@@ -77,6 +78,17 @@ local function tell(news)
   end
 end
 
+-- Which gateways listen to a job is kept in its record too, where the writers of frames find it.
+local function note_gateways(id)
+  local seen, names = {}, {}
+  for _, member in ipairs(redis.pcall('ZRANGE', key('listeners', id), 0, -1)) do
+    local gateway = string.match(member, '^([^|]+)|')
+    if gateway and not seen[gateway] then names[#names + 1] = gateway end
+    seen[gateway or ''] = true
+  end
+  redis.call('HSET', key('job', id), 'gateways', table.concat(names, ' '))
+end
+
 local function wake(id)
   local news = {}
   gather(news, id)
@@ -150,16 +162,17 @@ local function leave_running(id, queue, job)
   redis.call('HINCRBY', key('stats', queue), 'running_since_ms', 0 - job.attempt_ms)
 end
 
--- All of a job's record that any rule asks for.
-local RECORD = {'state', 'queue', 'principal', 'request_id', 'payload', 'fingerprint', 'seq', 'admitted_ms',
-  'deadline_ms', 'attempt', 'frames', 'line', 'budget', 'attempt_ms', 'execution', 'cancel', 'claimed_ms',
-  'first_audio_ms', 'cancellation_id', 'solo', 'wait_bound_ms', 'expected_wait_ms', 'drained_by',
-  'drained_until_ms', 'worker_id'}
+-- What a live job's record can't be without, and what a look at it asks for; and all of it that any rule
+-- asks for.
+local LOOK = {'state', 'queue', 'principal', 'request_id', 'payload', 'fingerprint', 'seq', 'admitted_ms',
+  'deadline_ms', 'attempt', 'frames', 'line', 'budget', 'attempt_ms', 'cancel', 'claimed_ms'}
+local RECORD = {'execution', 'first_audio_ms', 'cancellation_id', 'solo', 'wait_bound_ms',
+  'expected_wait_ms', 'drained_by', 'drained_until_ms', 'worker_id', unpack(LOOK)}
 
 -- The record of a job that lives, in this state if one is named; nil if it has not all that the rules
--- need, its events and listeners included.
-local function intact(id, state)
-  local job = read_job(id, unpack(RECORD))
+-- need, its events and listeners included. fields: LOOK, or all.
+local function intact(id, state, fields)
+  local job = read_job(id, unpack(fields or RECORD))
   local lives = job.state == 'waiting' or job.state == 'running'
   local whole = lives and (not state or job.state == state) and job.queue and job.principal
     and job.request_id and job.payload and job.fingerprint and count_in(job.seq)
@@ -343,11 +356,12 @@ local function frames_before(queue, class, principal, same)
   return better + frames * before / same
 end
 
--- Milliseconds until it is the turn of the next job of this class and principal, as two numbers.
+-- Milliseconds until it is the turn of the next job of this class and principal, as three numbers.
 -- bound: what the running still need and what those need that go before it, over the lanes; too long by
--- what other lanes still have to do when the job starts. A deadline is held against it, since a refusal at
--- once is better than a timeout later. expected: the bound less what bounds were too long by, as measured
--- over jobs that had to wait. Both 0 while a lane is free or nothing was measured yet.
+-- what other lanes still have to do when the job starts. expected: the bound less what bounds were too
+-- long by on the mean, as measured over jobs that had to wait. sure: the bound less what 49 of 50 bounds
+-- were too long by at least. A deadline is held against that, since a refusal at once is better than a
+-- timeout later. All 0 while a lane is free or nothing was measured yet.
 local function estimated_wait(queue, lanes, now, class, principal)
   local stats, waiting = key('stats', queue), key('waiting', queue)
   local running = redis.call('ZCARD', key('running', queue))
@@ -355,14 +369,15 @@ local function estimated_wait(queue, lanes, now, class, principal)
   local same = (class == 'batch' and redis.call('ZCARD', waiting)
     or redis.call('ZCOUNT', waiting, '-inf', '(' .. BATCH_FIRST)) - better
   local frame_ms = budget_frame_ms(stats)
-  if lanes == 0 or not frame_ms or running + better + same < lanes then return 0, 0 end
+  if lanes == 0 or not frame_ms or running + better + same < lanes then return 0, 0, 0 end
 
-  local said = redis.call('HMGET', stats, 'running_frames', 'running_since_ms', 'wait_over_ms')
+  local said = redis.call('HMGET', stats, 'running_frames', 'running_since_ms', 'wait_over_ms',
+    'wait_spare_ms')
   local needed = tonumber(said[1] or '0') * frame_ms
   local rest = math.max(needed - (running * now - tonumber(said[2] or '0')), 0.1 * needed)
   local bound = (rest + frames_before(queue, class, principal, same) * frame_ms) / lanes
-  local expected = math.max(0, bound - math.max(0, tonumber(said[3] or '0')))
-  return math.floor(bound), math.floor(expected)
+  local function less(what) return math.max(0, bound - math.max(0, tonumber(what or '0'))) end
+  return math.floor(bound), math.floor(less(said[3])), math.floor(less(said[4]))
 end
 
 -- What end_job needs of the settings, from three arguments in a row.

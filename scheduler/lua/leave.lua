@@ -8,7 +8,10 @@ local now = now_ms()
 local function leave(id)
   local job = intact(id)
   if not job then return 'ended' end
-  if redis.call('ZCARD', key('listeners', id)) > 0 then return 'listening' end
+  if redis.call('ZCARD', key('listeners', id)) > 0 then
+    note_gateways(id)
+    return 'listening'
+  end
   abandon(id, job, ending(4), now)
   return 'abandoned'
 end

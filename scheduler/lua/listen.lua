@@ -15,6 +15,7 @@ for i = 5, #ARGV, 2 do
   local live = job.state == 'waiting' or job.state == 'running'
   if live and job.cancel ~= 'abandoned' then
     local added = call_if_sound('ZADD', key('listeners', id), now + ttl, ARGV[i + 1])
+    if added == 1 then note_gateways(id) end -- it had lapsed
     answers[#answers + 1] = added and 1 or 0 -- or the reaper discards it
   else
     answers[#answers + 1] = live and 0 or redis.call('EXISTS', key('events', id))

@@ -18,7 +18,7 @@ end
 
 -- Counts, and means, which have fractions.
 local FRACTIONS = {service_ms = true, service_frames = true, service_budget = true, wait_over_ms = true,
-  wait_error_ms = true, wait_bias_ms = true, warm_step_ms = true}
+  wait_spare_ms = true, wait_error_ms = true, wait_bias_ms = true, warm_step_ms = true}
 local function mend_fields(k)
   local said = redis.call('HGETALL', k)
   for i = 1, #said, 2 do

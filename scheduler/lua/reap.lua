@@ -126,23 +126,25 @@ end
 -- Whether nobody listens any more; those whose time is over are taken off.
 local function is_unheard(id)
   local listeners = key('listeners', id)
-  redis.call('ZREMRANGEBYSCORE', listeners, '-inf', now)
-  return redis.call('EXISTS', listeners) == 0
+  local lapsed = redis.call('ZREMRANGEBYSCORE', listeners, '-inf', now)
+  if redis.call('EXISTS', listeners) == 0 then return true end
+  if lapsed > 0 then note_gateways(id) end
+  return false
 end
 
 local function look_at(id, state)
-  local job = intact(id, state)
+  local job = intact(id, state, LOOK)
   local grace = state == 'running' and 500 or 0
   if not job then
     discard(id, queue)
     return
   elseif tonumber(job.deadline_ms) + grace <= now then
-    finish(id, job, 'timeout', job.claimed_ms and 'generation_timeout' or 'queue_timeout',
+    finish(id, intact(id), 'timeout', job.claimed_ms and 'generation_timeout' or 'queue_timeout',
       'the deadline passed')
     expired = expired + 1
     return
   elseif not held and not job.cancel and is_unheard(id) then
-    abandon(id, job, ending(7), now)
+    abandon(id, intact(id), ending(7), now)
     abandoned = abandoned + 1
     if state == 'waiting' then return end -- it has ended
   end

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ from shared.governance.artifacts import Artifact
 from shared.keys import Keys
 from tests.conftest import RedisServer, redis_in
 from tests.gateway.artifacts import write_artifact
-from tests.gateway.world import SPEECH, Worker, gateway_settings
+from tests.gateway.world import PATIENCE_S, SPEECH, Worker, gateway_settings
 
 
 class Process:
@@ -47,8 +48,8 @@ class Process:
         self._reading = threading.Thread(target=self._read_on, daemon=True)
         self._reading.start()
         limits = httpx.Limits(max_connections=200)
-        self.http = httpx.Client(base_url=url, timeout=20, trust_env=False, limits=limits)
-        settings = gateway_settings()
+        self.http = httpx.Client(base_url=url, timeout=40, trust_env=False, limits=limits)
+        settings = gateway_settings(lease_ms=60_000)  # it beats once, and renews when told to
         self._redis = server.client()
         self.worker = Worker(self._redis, settings, artifact)
         self._carrier = Carrier(self._redis, "t", artifact.queue_name("t"))
@@ -69,8 +70,9 @@ class Process:
 
     def claim_hint(self) -> str:
         """The id of the next job, as RQ hands it over; nobody claims it."""
-        hint = self._carrier.pull(1)
-        assert hint is not None
+        deadline = time.monotonic() + PATIENCE_S
+        while (hint := self._carrier.pull(1)) is None:
+            assert time.monotonic() < deadline, "no job came"
         return hint
 
     def redis_answers(self) -> bool:

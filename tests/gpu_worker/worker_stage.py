@@ -22,6 +22,7 @@ from gpu_worker.signals import StopSignals
 from gpu_worker.telemetry import Usage
 from gpu_worker.worker import Worker
 from scheduler.connections import connect, connect_async
+from scheduler.events import FRAME, kind_of
 from scheduler.queue import Claim
 from shared.digests import CodebookDigest, Pcm16Digest, wav_pcm16_digest
 from shared.messages import READY, FrameRecord
@@ -260,9 +261,7 @@ def stream_of(books: Deployment, job_id: str) -> list[Any]:
     """All that a job's listeners heard: frames without their times, else the kind of event."""
     entries: Any = books.redis.xrange(books.keys.events(job_id))
     return [
-        FrameRecord(int(fields[b"i"]), fields[b"c"], fields[b"p"])
-        if fields[b"k"] == b"frame"
-        else fields[b"k"].decode()
+        FrameRecord.unpack(fields[FRAME]) if FRAME in fields else kind_of(fields)
         for _, fields in entries
     ]
 

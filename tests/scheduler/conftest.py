@@ -17,6 +17,7 @@ from scheduler.admission import Admission, AdmitRequest, Admitted
 from scheduler.cancellation import Cancellation
 from scheduler.carrier import Carrier
 from scheduler.connections import connect, connect_async
+from scheduler.events import kind_of
 from scheduler.listeners import Caller, Listeners
 from scheduler.load import Load
 from scheduler.queue import Claim, LanePost, WorkQueue
@@ -185,7 +186,7 @@ class Deployment:
 
     def kinds(self, job_id: str) -> list[str]:
         entries: Any = self.redis.xrange(self.keys.events(job_id))
-        return [fields[b"k"].decode() for _, fields in entries]
+        return [kind_of(fields) for _, fields in entries]
 
     def listed(self) -> list[str]:
         entries: Any = self.redis.lrange(self.carrier.list_key, 0, -1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from scheduler.load import QueueLoad
@@ -185,6 +187,45 @@ async def test_what_estimates_were_too_long_by_is_taken_off(fake: Deployment) ->
     with pytest.raises(SpeechError):
         await fake.admit("late", max_frames=10, timeout_ms=2700)
     assert (await fake.admit("fits", max_frames=10, timeout_ms=3200)).kind == "admitted"
+
+
+async def test_a_deadline_is_held_against_what_nearly_all_waits_keep_to(fake: Deployment) -> None:
+    """By what nearly every bound was too long, a newcomer may be nearer to its deadline."""
+    work = warm(fake)
+    await fake.admit("running", max_frames=20)
+    fake.claim(work)
+    fake.redis.hset(fake.keys.stats(QUEUE), "wait_spare_ms", 500)
+
+    with pytest.raises(SpeechError):
+        await fake.admit("late", max_frames=10, timeout_ms=2300)
+    assert (await fake.admit("fits", max_frames=10, timeout_ms=2700)).kind == "admitted"
+
+
+@pytest.mark.parametrize(("waited_ms", "spare_ms"), [(500, 403), (1900, 253)])
+async def test_what_nearly_all_bounds_were_too_long_by_is_learnt(
+    fake: Deployment, waited_ms: int, spare_ms: int
+) -> None:
+    """One that held by more moves it up a little, one that held by less takes a step off."""
+    work = warm(fake)
+    stats = fake.keys.stats(QUEUE)
+    await fake.admit("first", max_frames=20)
+    first = fake.claim(work)
+    await fake.admit("second", max_frames=20)  # its bound is 2 s
+    fake.redis.hset(stats, mapping={"wait_spare_ms": 400, "wait_error_ms": 500})
+    fake.redis.hset(fake.keys.job(second_of(fake)), "expected_wait_ms", waited_ms + 500)
+    fake.advance_ms(waited_ms)
+    work.end(first.job_id, first.execution, terminal())
+    fake.claim(work)
+
+    learnt: Any = fake.redis.hget(stats, "wait_spare_ms")
+    assert float(learnt) == pytest.approx(spare_ms, abs=15)
+
+
+def second_of(deployment: Deployment) -> str:
+    """The one job that waits."""
+    waiting: Any = deployment.redis.zrange(deployment.keys.waiting(QUEUE), 0, -1)
+    (job_id,) = waiting
+    return str(job_id.decode())
 
 
 async def test_only_first_claims_of_interactive_jobs_are_held_against_the_estimate(

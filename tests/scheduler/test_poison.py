@@ -33,9 +33,10 @@ async def listening(real: Deployment) -> AsyncIterator[Deployment]:
 @pytest.mark.parametrize(
     "entry",
     [
-        {"k": "frame", "i": "0"},
-        {"k": "frame", "i": "x", "c": "c" * 64, "p": "p" * 3840, "t": "1"},
-        {"k": "frame", "i": "0", "c": "short", "p": "p" * 3840, "t": "1"},
+        {"f": ""},
+        {"f": "short"},
+        {"f": "longer" * 1000},
+        {"k": "claimed", "attempt": "1", "worker": "w1", "queue_wait_ms": "1"},
         {"k": "end", "reason": b"\xff"},
     ],
 )
@@ -69,7 +70,7 @@ async def test_unreadable_frames_end_the_job_that_they_belong_to(deployment: Dep
     deployment.post(work, claim, 0)
     work.hand_back(claim.job_id, claim.execution)
     second = await deployment.admit("r2")
-    deployment.redis.xadd(deployment.keys.events(first.job_id), {"k": "frame", "i": "1"})
+    deployment.redis.xadd(deployment.keys.events(first.job_id), {"f": "short"})
 
     assert deployment.claim(work).job_id == second.job_id
 

@@ -301,18 +301,20 @@ async def test_a_round_looks_at_every_job_in_slices(real: Deployment) -> None:
     sliced = Reaper(real.redis, real.settings, slice_=3)
     work = real.worker(lanes=20)
     running = await admit_many(real, 8, timeout_ms=30_000, principal="running")
-    claims = [real.claim(work) for _ in running]
-    overdue = await admit_many(real, 5, timeout_ms=600, principal="overdue")
+    for _ in running:
+        real.claim(work)
+    overdue = await admit_many(real, 5, timeout_ms=30_000, principal="overdue")
     waiting = await admit_many(real, 8, timeout_ms=30_000, principal="waiting")
     left = [running[2], waiting[3]]
     for job_id in {*running, *waiting} - {*left}:
         real.redis.zadd(real.keys.listeners(job_id), {"g1|1": 9e15})
+    real.redis.zadd(real.keys.running(QUEUE), dict.fromkeys(running, 9e15))
     real.redis.delete(*map(real.keys.listeners, left))
     sliced.reap()  # after a silence: nothing lapses yet
     real.redis.hset(real.keys.reaper, "hold_until_ms", 0)
     real.redis.delete(real.carrier.list_key)
-    real.advance_ms(700)
-    work.renew([(claim.job_id, claim.execution) for claim in claims])
+    for job_id in overdue:
+        real.redis.hset(real.keys.job(job_id), "deadline_ms", 1)
 
     report = next(iter(sliced.reap()))
 
