@@ -70,6 +70,7 @@ class Carrier:
         self._queue = Queue(queue, connection=redis, serializer=MsgpackSerializer)
         self._intermediate = IntermediateQueue(self._queue.key, redis)
         self._worker: SimpleWorker | None = None
+        self._found: str | None = None  # the id that was pulled last, if its record was there
         self._shown: dict[str, Execution] = {}  # as started, by this worker and no more than it may
 
     @property
@@ -100,6 +101,7 @@ class Carrier:
         if popped is None:
             return None
         job_id = str(popped[1].decode("utf-8", "replace"))
+        self._found = None
         refusal = self._refusal(job_id)
         if refusal is None:
             return job_id
@@ -134,9 +136,11 @@ class Carrier:
         record = self._record(job_id)
         with self._redis.pipeline() as pipe:
             execution = Execution.create(record, YEARS_S, pipe, worker_name=self._worker.name)
-            record.save(pipeline=pipe)
+            if job_id != self._found:
+                record.save(pipeline=pipe)
             record.prepare_for_execution(self._worker.name, pipeline=pipe)
-            self._worker.set_state(WorkerStatus.BUSY, pipeline=pipe)
+            if self._worker.get_state() != WorkerStatus.BUSY:
+                self._worker.set_state(WorkerStatus.BUSY, pipeline=pipe)
             if hint is not None:
                 pipe.lrem(self._intermediate.key, 1, hint)
             pipe.execute()
@@ -261,7 +265,10 @@ class Carrier:
             expected = self._record(job_id).data
         except (ResponseError, ValueError, zlib.error) as error:
             return f"unreadable record ({type(error).__name__})"
-        return None if named == expected else "names another function"
+        if named != expected:
+            return "names another function"
+        self._found = job_id
+        return None
 
     def _intermediate_remove(self, job_id: str | bytes) -> None:
         """Take one entry of the id off the list."""
