@@ -360,8 +360,9 @@ end
 -- bound: what the running still need and what those need that go before it, over the lanes; too long by
 -- what other lanes still have to do when the job starts. expected: the bound less what bounds were too
 -- long by on the mean, as measured over jobs that had to wait. sure: the bound less what 49 of 50 bounds
--- were too long by at least. A deadline is held against that, since a refusal at once is better than a
--- timeout later. All 0 while a lane is free or nothing was measured yet.
+-- were too long by at least, and half a usual error on top, as the job's own time is an estimate too. A
+-- deadline is held against that, since a refusal at once is better than a timeout later. All 0 while a
+-- lane is free or nothing was measured yet.
 local function estimated_wait(queue, lanes, now, class, principal)
   local stats, waiting = key('stats', queue), key('waiting', queue)
   local running = redis.call('ZCARD', key('running', queue))
@@ -372,12 +373,13 @@ local function estimated_wait(queue, lanes, now, class, principal)
   if lanes == 0 or not frame_ms or running + better + same < lanes then return 0, 0, 0 end
 
   local said = redis.call('HMGET', stats, 'running_frames', 'running_since_ms', 'wait_over_ms',
-    'wait_spare_ms')
+    'wait_spare_ms', 'wait_error_ms')
   local needed = tonumber(said[1] or '0') * frame_ms
   local rest = math.max(needed - (running * now - tonumber(said[2] or '0')), 0.1 * needed)
   local bound = (rest + frames_before(queue, class, principal, same) * frame_ms) / lanes
   local function less(what) return math.max(0, bound - math.max(0, tonumber(what or '0'))) end
-  return math.floor(bound), math.floor(less(said[3])), math.floor(less(said[4]))
+  local sure = math.min(bound, less(said[4]) + tonumber(said[5] or '0') / 2)
+  return math.floor(bound), math.floor(less(said[3])), math.floor(sure)
 end
 
 -- What end_job needs of the settings, from three arguments in a row.

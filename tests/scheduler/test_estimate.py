@@ -194,7 +194,8 @@ async def test_a_deadline_is_held_against_what_nearly_all_waits_keep_to(fake: De
     work = warm(fake)
     await fake.admit("running", max_frames=20)
     fake.claim(work)
-    fake.redis.hset(fake.keys.stats(QUEUE), "wait_spare_ms", 500)
+    stats = fake.keys.stats(QUEUE)
+    fake.redis.hset(stats, mapping={"wait_spare_ms": 700, "wait_error_ms": 400})
 
     with pytest.raises(SpeechError):
         await fake.admit("late", max_frames=10, timeout_ms=2300)
