@@ -5,7 +5,7 @@ from __future__ import annotations
 from scheduler.results import READ_AT_ONCE
 from shared.digests import sha256_hex
 from shared.wav import wav_file
-from tests.gateway.test_streams import events
+from tests.gateway.streamed import events
 from tests.gateway.world import SPEECH, World, pcm
 
 HELLO = {"input": "Hello.", "request_id": "r1", "cancellation_id": "c1"}
