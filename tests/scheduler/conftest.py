@@ -244,3 +244,13 @@ async def real(redis_server: RedisServer) -> AsyncIterator[Deployment]:
 def deployment(request: pytest.FixtureRequest) -> Any:
     """The same rules over both: what passes on the fake alone proves nothing about Redis."""
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+async def listening(deployment: Deployment) -> AsyncIterator[Deployment]:
+    """A deployment whose gateway reads and renews."""
+    deployment.reader.start()
+    deployment.listeners.start()
+    yield deployment
+    await deployment.listeners.close()
+    await deployment.reader.close()

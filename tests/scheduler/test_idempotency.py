@@ -17,7 +17,7 @@ from scheduler.subscriptions import EventReader
 from shared.messages import End, Event
 from tests.conftest import RedisServer, until
 from tests.scheduler.conftest import Deployment, terminal
-from tests.scheduler.test_events import heard, shape
+from tests.scheduler.hearing import heard, shape
 
 pytestmark = pytest.mark.redis
 
