@@ -152,7 +152,8 @@ def assemble(step: FrameStep, artifact: Artifact, checkpoint: Checkpoint) -> Eng
 def warm_up(engine: Engine, artifact: Artifact) -> float | None:
     """Speak a little through every path, so that the first caller meets nothing for the first time.
 
-    Everything runs twice: a script is written the first time and made ready the second.
+    Everything runs twice: a script is written the first time and made ready the second. Longer
+    spans of the backbone's part were made ready by ``FrameStep.script``.
 
     Returns the milliseconds of a step once everything is warm, None if there was none. Raises
     SpeechError("csm_runtime_load_failed") when that does not give finite speech. The model may end

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from gpu_worker.capture import Driver, Run
 from gpu_worker.landing import Landing
-from gpu_worker.model.cache import KVCache, LaneChunk, LaneStep, Prefix, span_for
+from gpu_worker.model.cache import KVCache, LaneChunk, LaneStep, Prefix, span_for, spans
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.model.rotary import Turned
 from gpu_worker.sampling import FEW, Draw, LaneSampling, candidates_for
@@ -126,8 +126,14 @@ class FrameStep:
             self.release(lane)
 
     def script(self) -> None:
-        """From now on repeat each part as a script, once it has run. For a CPU."""
+        """From now on repeat each part as a script, once it has run. For a CPU; lanes are empty.
+
+        A script is written the first time and made ready the second. The backbone's is, for every
+        span, at once: an answer gets to a longer one while it is being heard.
+        """
         self._scripted = {}
+        for span in 2 * spans(self.window):
+            self.feed(span)
 
     def _run(self, part: Callable[[int], None], size: int) -> None:
         """What was recorded for ``size``; KeyError if nothing was: there is no slow way round."""

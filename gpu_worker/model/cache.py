@@ -212,6 +212,11 @@ def span_for(positions: int, limit: int) -> int:
     return min(-(-positions // SPAN) * SPAN, limit)
 
 
+def spans(limit: int) -> list[int]:
+    """All that ``span_for`` may say, rising."""
+    return [*range(SPAN, limit, SPAN), limit]
+
+
 def _by_key_head(query: Tensor, cache: KVCache) -> Tensor:
     """[lanes, heads x dim] -> [lanes x kv_heads, 1, group, dim], as ``KVCache.reach`` lies."""
     config = cache.config

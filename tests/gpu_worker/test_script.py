@@ -11,6 +11,7 @@ from benchmarks.rig import Rig, open_model
 from gpu_worker.codec import StreamingMimi
 from gpu_worker.engine import Engine
 from gpu_worker.loading import warm_up
+from gpu_worker.model.cache import spans
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.model.even import GRAIN, evenly
 from gpu_worker.model.products import Int8, Plain, Product, Reordered
@@ -77,7 +78,7 @@ def test_a_scripted_step_is_the_eager_one(dtype: torch.dtype) -> None:
     assert [each.events for each in ours] == [each.events for each in theirs]
     assert set(step._scripted or {}) == {
         *(("_speak", candidates) for candidates in (1, 64, 2048)),
-        *(("_feed", span) for span in (512, 1024)),
+        *(("_feed", span) for span in spans(step.window)),
         ("_repeat", 0),
     }
 
@@ -204,9 +205,9 @@ def test_a_warm_engine_has_all_its_scripts(tiny_artifact: Artifact) -> None:
     for top_k in (1, 64, 300):
         run(rig.engine, [generation(str(top_k), voice_profile_id=voice(rig), top_k=top_k)])
 
-    assert set(scripts) == {("_feed", 512), ("_repeat", 0)} | {
-        ("_speak", candidates) for candidates in (1, 64, 2048)
-    }
+    assert set(scripts) == {("_repeat", 0)} | {
+        ("_feed", span) for span in spans(rig.step.window)
+    } | {("_speak", candidates) for candidates in (1, 64, 2048)}
 
 
 def voice(rig: Rig) -> str:
