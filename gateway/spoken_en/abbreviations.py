@@ -99,8 +99,8 @@ def abbreviation(line: Line, place: int) -> Said | None:
         return Said(f"{both[1]} and {both[2]}")
     if core in WITHOUT_DOT and not dotted:
         return Said(WITHOUT_DOT[core])
-    if dotted and core.lower() in ANYWHERE:
-        return Said(_cased(core, ANYWHERE[core.lower()]), closing=line.undotted(place))
+    if dotted and (said := ANYWHERE.get(core[:1].lower() + core[1:])):
+        return Said(_cased(core, said), closing=line.undotted(place))
     return _near_name(line, place) or _near_number(line, place)
 
 
@@ -110,11 +110,20 @@ def _near_name(line: Line, place: int) -> Said | None:
     dotted = closing.startswith(".")
     title = BEFORE_NAMES.get(core) or (BEFORE_NAMES_DOTTED.get(core) if dotted else None)
     named = closing in ("", ".") and line.continues(place) and line.is_capital(place + 1)
-    if title and named and not (core in AFTER_NAMES and _is_in_address(line, place)):
-        return Said(title, closing="")
+    in_address = core in AFTER_NAMES and _is_in_address(line, place)
+    if title and named and not in_address:
+        return None if _follows_a_name(line, place) else Said(title, closing="")
     if dotted and core in AFTER_NAMES and line.is_name(place - 1) and not _is_apart(line, place):
         return Said(AFTER_NAMES[core], closing=line.undotted(place))
     return None
+
+
+def _follows_a_name(line: Line, place: int) -> bool:
+    """Whether it may as well be a street: "the Wall St. Journal"; but "Ask Dr. Smith"."""
+    if line.core(place) not in AFTER_NAMES or not line.is_name(place - 1):
+        return False
+    begins = place == 1 or line[place - 2].closing[-1:] in (".", "!", "?")
+    return line.adjoins(place - 1) and not (begins and line[place].closing)
 
 
 def _is_apart(line: Line, place: int) -> bool:

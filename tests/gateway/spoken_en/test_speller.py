@@ -78,6 +78,7 @@ TELEPHONES = [
 ABBREVIATIONS = [
     ("Mr. Smith, Mrs Jones and Dr. No", "Mister Smith, Missus Jones and Doctor No"),
     ("St. James lives in Elm St. there", "Saint James lives in Elm Street there"),
+    ("Ask Dr. Smith. Hello, St John", "Ask Doctor Smith. Hello, Saint John"),
     ("12 St. James St.", "twelve Saint James Street."),
     ("12 Elm Dr. by Dr. Elm", "twelve Elm Drive by Doctor Elm"),
     ("cats, e.g. mine, i.e. two", "cats, for example mine, that is two"),
@@ -96,6 +97,8 @@ AS_WRITTEN = [
     "Score 3:2, 10:75, 25:00, 3/4",
     "version 1.2.3, 192.168.0.1",
     "https://example.com/a?b=5, www.example.com/5, me5@example.com",
+    "the Wall St. Journal, Wall St Journal",
+    "I use IE.",
     "A4, mp3, COVID-19, v2, H2O, Room 5B",
     "1 000 000 of them",
     "12,34 and 1.234,56",
