@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from cli.conformance.documents import document
 from cli.conformance.envelope import refused
-from cli.conformance.promise import Skipped, same
+from cli.conformance.promise import Skipped, promised, same
 from cli.conformance.run import Run
-from shared.paths import DESCRIPTION, HEALTH, LIVE, LOAD, METADATA, MODELS, SPEECH
+from shared.paths import CONSOLE, DESCRIPTION, HEALTH, LIVE, LOAD, METADATA, MODELS, SPEECH
+
+
+def console(run: Run) -> None:
+    """The page is for everybody, loads nothing from elsewhere, and holds nothing of anybody."""
+    reply = run.wire.get(CONSOLE, with_key=False)
+    same("the status", 200, reply.status)
+    same("the content type", "text/html; charset=utf-8", reply.headers.get("content-type"))
+    policy = reply.headers.get("content-security-policy", "")
+    for rule in ("default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'"):
+        promised(rule in policy, f"its content security policy lacks {rule}")
 
 
 def authentication(run: Run) -> str:

@@ -54,6 +54,7 @@ ANYWHERE: Final = (
     Check("load", documents.load),
     Check("metrics", documents.metrics),
     Check("OpenAPI", documents.openapi),
+    Check("console", access.console),
     Check("keys", access.authentication),
 )
 

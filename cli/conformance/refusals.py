@@ -62,6 +62,11 @@ ROWS: Final = {
     "an unknown context policy": Row(
         "invalid_context_policy", {"context_policy": "everything"}, param="context_policy"
     ),
+    "an unknown normalization": Row(
+        "unsupported_parameter",
+        {"text_normalization": "spoken_klingon"},
+        param="text_normalization",
+    ),
     "an unknown stream format": Row(
         "invalid_stream_format", {"stream": True, "stream_format": "smoke"}, param="stream_format"
     ),

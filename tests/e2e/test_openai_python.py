@@ -128,6 +128,76 @@ def test_events_are_openai_s(ours: openai.OpenAI, voice: str) -> None:
     assert events[-1]["finish_reason"] == "length"
 
 
+def test_other_formats_and_voices_are_taken(ours: openai.OpenAI, voice: str) -> None:
+    """A compressed format by OpenAI's name, and ``voice`` in the form of an object."""
+    answer = ours.audio.speech.create(
+        model=MODEL,
+        voice={"id": voice},
+        input="Hello.",
+        response_format="mp3",
+        extra_body=SAID,
+    )
+
+    assert answer.response.headers["content-type"] == "audio/mpeg"
+    assert answer.content[:2] in (b"ID", b"\xff\xf3", b"\xff\xfb")
+
+
+async def test_the_async_client_works_too(url: str, voice: str) -> None:
+    """Whole and as it is made, as with the other."""
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY, timeout=WAIT_S) as ours:
+        wanted: dict[str, Any] = {
+            "model": MODEL,
+            "voice": voice,
+            "input": "Hello.",
+            "response_format": "pcm",
+        }
+        whole = await ours.audio.speech.create(**wanted, extra_body=SAID)
+        async with ours.audio.speech.with_streaming_response.create(
+            **wanted, extra_body=SAID | {"stream_format": "audio"}
+        ) as answer:
+            streamed = b"".join([piece async for piece in answer.iter_bytes()])
+
+    assert whole.content == streamed == b"".join(SPOKEN)
+
+
+def cancel(url: str, turn: str) -> None:
+    httpx.post(
+        f"{url}/psionic/csm/cancellations",
+        json={"cancellation_id": turn},
+        headers={"authorization": f"Bearer {KEY}"},
+        trust_env=False,
+    ).raise_for_status()
+
+
+def test_a_stream_that_fails_is_no_whole_answer(url: str, ours: openai.OpenAI, voice: str) -> None:
+    """A raw body breaks off, so that the client raises; events end with one that says why."""
+    body = {"seed": SEED, "max_audio_length_ms": 20_000, "stream_format": "audio"}
+    wanted: dict[str, Any] = {
+        "model": MODEL,
+        "voice": voice,
+        "input": "Hello.",
+        "response_format": "pcm",
+    }
+    with ours.audio.speech.with_streaming_response.create(
+        **wanted, extra_body={**body, "cancellation_id": "raw"}
+    ) as answer:
+        pieces = answer.iter_bytes()
+        next(pieces)
+        cancel(url, "raw")
+        with pytest.raises(Exception, match="incomplete chunked read"):  # of the client's own httpx
+            list(pieces)
+
+    with ours.audio.speech.with_streaming_response.create(
+        **wanted, extra_body={**body, "stream_format": "sse", "cancellation_id": "events"}
+    ) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        cancel(url, "events")
+        last = [line for line in lines if line.startswith("data: ")][-1]
+    error = json.loads(last.removeprefix("data: "))
+    assert (error["type"], error["error"]["code"]) == ("error", "cancelled")
+
+
 @pytest.mark.parametrize(
     ("body", "kind", "code"),
     [

@@ -212,3 +212,21 @@ async def test_a_replay_streams_the_same_audio(world: World) -> None:
     terminal = events(again.body, "jsonl_base64")[-1]
     assert terminal["replayed"] is True
     assert terminal["wav_pcm16_digest"] == statement(3, "stop", "eos").wav_pcm16_digest
+
+
+@pytest.mark.parametrize("body", FRAMED, ids=stream_name)
+async def test_a_stream_that_was_cut_at_its_length_says_so(
+    world: World, body: dict[str, Any]
+) -> None:
+    """Never in silence: ``length`` in the terminal, and the last chunk is marked as it is sent."""
+    answer = await whole(world, {**body, "max_audio_length_ms": 240}, 3, reason="length")
+
+    terminal = events(answer.body, stream_name(body))[-1]
+    assert (terminal["finish_reason"], terminal["hit_eos"]) == ("length", False)
+    assert terminal["stop_cause"] is None
+    assert terminal["generated_frame_count"] == 3
+    if body is JSONL:
+        told = [e["final_chunk"] for e in events(answer.body, "jsonl_base64")[1:-1]]
+        assert told == [False, False, True]
+    if body is MULTIPART:
+        assert answer.body.count(b"X-Psionic-Final-Chunk: true") == 1

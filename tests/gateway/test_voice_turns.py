@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from tests.gateway.streamed import (
+    AUDIO,
     FRAMED,
     JSONL,
     SSE,
@@ -14,7 +16,7 @@ from tests.gateway.streamed import (
     stream_name,
     whole,
 )
-from tests.gateway.world import World
+from tests.gateway.world import World, pcm
 
 
 @pytest.mark.parametrize("body", FRAMED, ids=stream_name)
@@ -72,3 +74,18 @@ async def test_a_failure_after_the_fallback_is_an_error_event(world: World) -> N
     heard = events(body, "jsonl_base64")
     assert [e["event"] for e in heard] == ["start", "fallback", "error"]
     assert heard[-1]["error"]["code"] == "cancelled"
+
+
+async def test_a_raw_stream_over_budget_says_so_in_its_head(world: World) -> None:
+    """There is no place for an event, so the status waits for the audio, and a header tells it."""
+    call = world.post({**AUDIO, "voice_turn_budget_ms": 20})
+    claim = await world.worker.claim()
+    await asyncio.sleep(0.03)
+    world.worker.post(claim, 0)
+    world.worker.end(claim, 1)
+
+    answer = await call.answer()
+
+    assert answer.status == 200
+    assert answer.headers["x-psionic-csm-voice-turn-budget-exceeded"] == "true"
+    assert answer.body.endswith(pcm(0))

@@ -236,6 +236,12 @@ LIES: dict[str, list[Lie]] = {
         lambda said: said if is_outcome(said) else under(EVIDENCE, unjudged)(said),
     ],
     "takes no text for an outcome": [refusals(silent)],
+    "console": [
+        status(401),
+        header("content-type", "text/plain"),
+        header("content-security-policy", None),
+        header("content-security-policy", "default-src *"),
+    ],
     "format pcm": [
         lambda said: louder(said) if said.asked.get("response_format") == "pcm" else said,
         lambda said: (
