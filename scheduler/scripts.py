@@ -1,6 +1,6 @@
 """Our Lua scripts: the only code that changes a job's state.
 
-Each file of ``lua/`` is loaded behind what it uses of ``common.lua``. They compute the names of
+Each file of ``lua/`` is loaded behind what it uses of ``lua/common/``. They compute the names of
 their keys, which rules out Redis Cluster; one Redis, or a primary with replicas, is what the
 service runs on.
 
@@ -36,6 +36,8 @@ _DAMAGE: Final = (
 )
 """What Redis and Lua say of a value that is not what belongs there."""
 
+_COMMON: Final = ("keys", "wakes", "lines", "records", "ends", "waits")
+"""In this order: each uses only those before it, and each of their definitions names one thing."""
 _COMMENT: Final = re.compile(r" *--.*")
 _DEFINITION: Final = re.compile(r"^(?=local )", re.MULTILINE)
 _NAME: Final = re.compile(r"local (?:function )?(\w+)")
@@ -48,13 +50,14 @@ MENDED_LEASE_MS: Final = 3000
 
 @cache
 def source(name: str) -> str:
-    """The text of one script behind those definitions of the common part that it uses.
+    """The text of one script behind those common definitions that it uses.
 
     Redis makes all that a script defines anew each time it runs; for a short one that was most of
     its time. In Lua a definition can only use what is above it, so one look from below finds all.
     """
     text = _read(name)
-    for definition in reversed(_DEFINITION.split(_read("common"))):
+    common = "".join(_read(f"common/{part}") for part in _COMMON)
+    for definition in reversed(_DEFINITION.split(common)):
         named = _NAME.match(definition)
         if named and re.search(rf"\b{named[1]}\b", text):
             text = definition + text

@@ -3,8 +3,9 @@
 --       timeout_ms, listener, listener_ttl, min_depth, depth_per_lane, max_depth, max_per_principal,
 --       facts (about the request, for whoever reads its result; never its text),
 --       class (interactive | batch), budget (the frames that it may have)
--- Returns {verdict, ...}: admitted depth wait | attached job | replay job kept_ms (of its audio) | conflict | cancelled |
---   no_ready_worker | queue_full depth wait | too_many_waiting wait | deadline_unmeetable wait
+-- Returns {verdict, ...}: admitted depth wait | attached job | replay job kept_ms (of its audio) |
+--   conflict | cancelled | no_ready_worker | queue_full depth wait | too_many_waiting wait |
+--   deadline_unmeetable wait
 local MAX_TURN = 64
 local id, principal, request, turn = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local queue, fingerprint, payload = ARGV[6], ARGV[7], ARGV[8]

@@ -1,6 +1,6 @@
 -- Cancel by request id or by cancellation id (a turn, which may cover several requests), and remember
--- it for requests still on their way: the latest of each principal. ARGV: ns, principal, kind (request | turn), id, memory_ms,
---   result_ttl, metadata_ttl, cap
+-- it for requests still on their way: the latest of each principal.
+-- ARGV: ns, principal, kind (request | turn), id, memory_ms, result_ttl, metadata_ttl, cap
 -- Returns {remembered (1 | 0), then per hit: request id, was (queued | running | already_finished)}
 -- A request id that is known isn't remembered: a retry of what has finished is a replay.
 local principal, kind, target = ARGV[2], ARGV[3], ARGV[4]

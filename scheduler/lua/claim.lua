@@ -1,5 +1,5 @@
 -- Move the next waiting job to running under a lease. The id that RQ handed over says only that there is
--- work: which job is next is decided here, by the ring of lines (see common).
+-- work: which job is next is decided here, by the ring of lines (see common/lines).
 -- A job that has to run alone may hold up only one worker that is busy: the one that met it first, which
 -- takes nothing more until its lanes are free. Other busy workers pass the job over, idle ones take it.
 -- KEYS: RQ's list of this queue. ARGV: ns, queue, worker, execution, hint, lease_ms,

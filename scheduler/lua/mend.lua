@@ -1,8 +1,8 @@
 -- Put right what somebody put in the place of a key that all jobs share, after a script met it and broke
 -- off. What is no value of the right type is removed, and so is what is no number where one belongs.
--- Everything that can be told from the jobs
--- themselves is told anew: who waits, who runs, the lines, the ring, the sums and the count of the
--- admitted. Heartbeats and gateways renew the rest. Reads every key: for such a case only.
+-- Everything that can be told from the jobs themselves is told anew: who waits, who runs, the lines, the
+-- ring, the sums and the count of the admitted. Heartbeats and gateways renew the rest. Reads every key:
+-- for such a case only.
 -- KEYS: RQ's list of a queue, if one was in use. ARGV: ns, lease_ms
 -- Returns how many keys and fields were removed.
 local lease = tonumber(ARGV[2])

@@ -48,7 +48,7 @@ def modules() -> set[str]:
     """Every module of the service that holds something."""
     found = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
     return {str(path.relative_to(ROOT)) for path in found if path.name not in ("__init__.py",)} | {
-        str(path.relative_to(ROOT)) for path in (ROOT / "scheduler" / "lua").glob("*.lua")
+        str(path.relative_to(ROOT)) for path in (ROOT / "scheduler" / "lua").rglob("*.lua")
     }
 
 

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
 from scheduler.scripts import source
 
-SCRIPTS = sorted(
-    each.name.removesuffix(".lua")
-    for each in (files("scheduler") / "lua").iterdir()
-    if each.name not in ("common.lua", "__pycache__")
-)
+LUA = Path(str(files("scheduler"))) / "lua"
+SCRIPTS = sorted(each.stem for each in LUA.glob("*.lua"))
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_has_all_that_it_uses_and_no_more(name: str) -> None:
     """Every definition in front of it is used below, and none of the common ones is missing."""
     text = source(name)
-    common = (files("scheduler") / "lua" / "common.lua").read_text(encoding="utf-8")
+    common = "".join(each.read_text(encoding="utf-8") for each in LUA.glob("common/*.lua"))
     of_all = set(re.findall(r"^local (?:function )?(\w+)", common, re.MULTILINE))
 
     defined = re.findall(r"^local (?:function )?(\w+)", text, re.MULTILINE)
