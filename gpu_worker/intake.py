@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 HOLD_MS: Final = 100.0
 """How long a worker whose lanes are busy lets a job lie that must run alone."""
+FIRST_PAUSE_MS: Final = 100.0
+LONGEST_PAUSE_MS: Final = 1000.0
+"""How long nobody asks again after a full Redis had no job: the first time, and the longest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,8 @@ class Taken:
 class Intake:
     """Pulls ids and claims jobs, one at a time.
 
-    An id that was pulled stays pending until its claim is decided, with the same execution id: a
-    claim whose reply was lost is found again by it.
+    A claim is undecided until its reply was read. It is asked again before anything else, with the
+    same execution id: a claim whose reply was lost is found again by it.
     """
 
     def __init__(self, carrier: Carrier, queue: WorkQueue) -> None:
@@ -41,44 +44,61 @@ class Intake:
         self._queue = queue
         self._hint: str | None = None
         self._execution = uuid4().hex
+        self._is_undecided = False
         self._hold = Countdown(0)
+        self._pause = Countdown(0)
+        self._pause_ms = FIRST_PAUSE_MS
+
+    @property
+    def due(self) -> bool:
+        """Whether it is worth asking now, and waiting for what comes."""
+        return self._is_undecided or self._pause.over
 
     def take(self, busy_lanes: int, wait_s: float | None) -> Taken | None:
         """The next job for a free lane; None if there is none within ``wait_s`` (None: now)."""
-        if self._hint is None:
-            if busy_lanes and not self._hold.over:
+        if not self._is_undecided:
+            if not self._pause.over or (busy_lanes and not self._hold.over):
                 return None
-            try:
-                self._hint = self._carrier.pull(wait_s)
-            except ResponseError as error:
-                if not is_full(error):
-                    raise
-                return self._take_without_rq(busy_lanes, error)
-        if self._hint is None:
-            return None
+            if not self._pull(wait_s):
+                return None
+        return self._claim(busy_lanes)
+
+    def _pull(self, wait_s: float | None) -> bool:
+        """Whether there may be a job. A full Redis lets RQ move no id from list to list; our claim
+        frees before it writes, and takes its job off the list: what was let in is served.
+        """
+        try:
+            self._hint = self._carrier.pull(wait_s)
+        except ResponseError as error:
+            if not is_full(error):
+                raise
+            return True
+        self._pause_ms = FIRST_PAUSE_MS
+        return self._hint is not None
+
+    def _claim(self, busy_lanes: int) -> Taken | None:
         hint = self._hint
-        claim = self._queue.claim(self._execution, hint=hint, busy_lanes=busy_lanes)
-        self._hint, self._execution = None, uuid4().hex
-        if claim is None:
-            self._drop(hint)
-            return None
+        self._is_undecided = True
+        claim = self._queue.claim(self._execution, hint=hint or "", busy_lanes=busy_lanes)
+        self._hint, self._execution, self._is_undecided = None, uuid4().hex, False
         if claim == ALONE:
             self._leave_for_an_idle_worker(hint)
-            return None
-        return Taken(claim, hint)
+        elif claim is not None:
+            return Taken(claim, hint)
+        elif hint is None:
+            self._rest()
+        else:
+            self._drop(hint)
+        return None
 
-    def _take_without_rq(self, busy_lanes: int, full: ResponseError) -> Taken:
-        """A full Redis lets RQ move no id from list to list. Our claim frees before it writes, and
-        takes its job off the list: what was let in is served. Raises ``full`` if that is nothing.
-        """
-        claim = self._queue.claim(self._execution, busy_lanes=busy_lanes)
-        self._execution = uuid4().hex
-        if claim is None or claim == ALONE:
-            raise full
-        return Taken(claim, None)
+    def _rest(self) -> None:
+        self._pause = Countdown(self._pause_ms)
+        self._pause_ms = min(2 * self._pause_ms, LONGEST_PAUSE_MS)
 
-    def _leave_for_an_idle_worker(self, hint: str) -> None:
+    def _leave_for_an_idle_worker(self, hint: str | None) -> None:
         self._hold = Countdown(HOLD_MS)
+        if hint is None:
+            return
         with for_show("push"):
             self._carrier.push(hint, at_front=True)
         self._drop(hint)

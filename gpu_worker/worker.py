@@ -201,7 +201,8 @@ class Worker:
         """How long to wait for the engine; not at all where the wait will be for RQ."""
         if self._lanes:
             return NEWCOMER_WAIT_S if self._has_room() else BUSY_WAIT_S
-        return 0.0 if self._has_room() and self._link.due else BUSY_WAIT_S
+        asks = self._has_room() and self._link.due and self._intake.due
+        return 0.0 if asks else BUSY_WAIT_S
 
     def _hear_engine(self, patience_s: float) -> None:
         """Take in what the engine made; several steps of it if this thread is late."""

@@ -55,6 +55,8 @@ def _parse(fields: Mapping[bytes, bytes], elapsed_ms: int) -> Event | None:
             int(fields[b"queue_wait_ms"]),
             int(fields[b"admitted_ms"]),
         )
+    if kind == b"frame":
+        raise ValueError("a frame as an older version wrote it")
     if kind == b"end":
         return End(
             finish_reason=fields[b"reason"].decode(),

@@ -36,6 +36,7 @@ async def listening(real: Deployment) -> AsyncIterator[Deployment]:
         {"f": ""},
         {"f": "short"},
         {"f": "longer" * 1000},
+        {"k": "frame", "i": "0", "codes": "c", "pcm": "p"},
         {"k": "claimed", "attempt": "1", "worker": "w1", "queue_wait_ms": "1"},
         {"k": "end", "reason": b"\xff"},
     ],
