@@ -194,3 +194,29 @@ def test_silence_may_be_allowed() -> None:
     log = run(silent_engine(lambda _: 0), [generation("a", max_frames=30)])
 
     assert log.end("a").finish_reason == "length"
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def test_lanes_of_every_depth_to_the_last_position(dtype: torch.dtype) -> None:
+    """From the first positions to the last of 2048, lanes beside each other are those alone.
+
+    They widen what all attend to three times in mid-speech, as Python and as scripts. One frame
+    more than the window holds is refused at once, and nobody notices.
+    """
+    depths = {"near": 1, "second": 505, "last": 1529, "end": 2035}
+    requests = [
+        generation(key, text="t" * length, max_frames=10, seed=length)
+        for key, length in depths.items()
+    ]
+    engine, step = make_engine(random_model(dtype=dtype), chunk=512)
+    alone = {each.key: run(engine, [each]) for each in requests}
+
+    for _ in range(2):
+        log = run(engine, [generation("over", text="t" * 2035, max_frames=11), *requests])
+        assert any([event.key for event in batch] == list(depths) for batch in log.batches)
+        for key, length in depths.items():
+            assert log.frames(key) == alone[key].frames(key)
+            assert log.end(key) == Ended(key, "length", None, None, "", 10, length + 2)
+        assert log.end("over").failure_code == "context_overflow"
+        step.script()

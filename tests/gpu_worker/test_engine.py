@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from gpu_worker.engine import Engine
 from gpu_worker.generation import Ended, Event, Frame, Released
+from gpu_worker.sampling import Draw, LaneSampling, noise_table
 from tests.gpu_worker.tiny import (
     LANES,
     PROMPTED,
@@ -92,6 +95,29 @@ def test_seed_text_and_voice_shape_the_speech(engine: Engine) -> None:
 
     assert len(set(spoken)) == len(variants)
     assert spoken[0] == tuple(run(engine, [base]).codes("a"))
+
+
+def test_every_frame_draws_with_its_own_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frame f of a request takes row f of its seed's noise, in its lane, after a replay too."""
+    seen: list[Tensor] = []
+
+    class Watched(Draw):
+        def __init__(self, sampling: LaneSampling, noise: Tensor, *rest: Any) -> None:
+            seen.append(noise.clone())
+            super().__init__(sampling, noise, *rest)
+
+    monkeypatch.setattr("gpu_worker.step.Draw", Watched)
+    engine, _ = make_engine()
+    first, second = (generation(key, "x", seed=seed) for key, seed in (("a", 7), ("b", 8)))
+    codes = tuple(run(engine, [first]).codes("a"))
+    assert torch.equal(torch.stack(seen)[:, 0], noise_table(7, 6, 32))
+    seen.clear()
+
+    run(engine, [second, replace(first, replay=codes[:4])])
+
+    noise = torch.stack(seen)
+    assert torch.equal(noise[:6, 0], noise_table(8, 6, 32))
+    assert torch.equal(noise[1:3, 1], noise_table(7, 6, 32)[4:])
 
 
 def test_temperature_zero_is_top_k_one(engine: Engine) -> None:

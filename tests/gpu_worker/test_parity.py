@@ -269,12 +269,12 @@ def test_embedding_tables(tied: bool) -> None:
     torch.testing.assert_close(logits[0], expected, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("positions", [63, 64, 65, 511, 512, 513, 1100])
+@pytest.mark.parametrize("positions", [63, 64, 65, 511, 512, 513, 1100, 2047])
 def test_rotary_scaling_far_out(positions: int) -> None:
     """Scaled by 32 or not at all, the state after many positions is the oracle's.
 
     A model that scaled differently would be found out: the two are far apart. The lengths are
-    those around a prefill chunk and around a block of the attention.
+    those around a prefill chunk and a block of the attention, and the last that can speak.
     """
     ids = torch.randint(280, (positions,), generator=torch.Generator().manual_seed(9))
     heads = []
