@@ -1,4 +1,4 @@
-"""The demo artifacts, built once a session."""
+"""The demo artifacts and an engine, built once, and how each test of the worker begins and ends."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ def _no_worker_outlives_its_test() -> Iterator[None]:
     yield
     while RunningWorker.started:
         RunningWorker.started.pop().end()
+
+
+@pytest.fixture
+def in_inference_mode() -> Iterator[None]:
+    """As on the engine's thread, for a whole test."""
+    with torch.inference_mode():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,6 +27,8 @@ from tests.gpu_worker.tiny import (
     run,
     voice_context,
 )
+
+pytestmark = pytest.mark.usefixtures("in_inference_mode")
 
 FORBIDDEN = {
     # The first is what the others come down to, but inference mode shows them as they are called.
@@ -120,12 +121,6 @@ class Rehearsal:
             self.replayed += 1
 
         return replay
-
-
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
 
 
 def recorded_engine(model: CsmModel) -> tuple[Engine, FrameStep, Rehearsal]:

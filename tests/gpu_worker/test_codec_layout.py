@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,14 +21,10 @@ from gpu_worker.codec_layout import (
 from gpu_worker.model import products
 from tests.gpu_worker.tiny import random_mimi
 
+pytestmark = pytest.mark.usefixtures("in_inference_mode")
+
 LANES, FRAMES = 3, 40
 EVERY = torch.ones(LANES, dtype=torch.bool)
-
-
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
 
 
 @pytest.fixture

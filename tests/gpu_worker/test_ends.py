@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from unittest.mock import patch
 
@@ -24,11 +24,7 @@ from tests.gpu_worker.tiny import (
     run,
 )
 
-
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
+pytestmark = pytest.mark.usefixtures("in_inference_mode")
 
 
 def choosing_ends(step: FrameStep, ends: dict[int, int]) -> AbstractContextManager[object]:

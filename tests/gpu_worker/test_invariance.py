@@ -32,6 +32,8 @@ from tests.gpu_worker.tiny import (
     run,
 )
 
+pytestmark = pytest.mark.usefixtures("in_inference_mode")
+
 CHUNK: Final = 8
 REQUESTS: Final = {
     each.key: each
@@ -45,12 +47,6 @@ REQUESTS: Final = {
     )
 }
 """Among them: one candidate, few, all; the same seed twice; a prompt of whole chunks."""
-
-
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -22,14 +20,10 @@ from tests.gpu_worker.tiny import (
     voice_context,
 )
 
+pytestmark = pytest.mark.usefixtures("in_inference_mode")
+
 CHUNK = 32
 POSITIONS = 500
-
-
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
 
 
 def test_five_hundred_positions_stall_nobody_for_more_than_a_chunk() -> None:

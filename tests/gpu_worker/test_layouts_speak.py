@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,18 +11,14 @@ from gpu_worker.engine import Engine
 from gpu_worker.model.products import Reordered
 from tests.gpu_worker.tiny import LANES, Log, generation, make_engine, random_model, run
 
+pytestmark = pytest.mark.usefixtures("in_inference_mode")
+
 REQUESTS = [
     generation("a", max_frames=7, seed=3),
     generation("b", "of another length", max_frames=9, seed=4, top_k=1),
     generation("c", "!", context_policy="prompt_profile_only", max_frames=5, top_k=200),
     generation("d", "joins late", max_frames=6, seed=8),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
 
 
 @pytest.fixture(params=[torch.float32, torch.bfloat16], ids=["fp32", "bf16"], scope="module")

@@ -5,7 +5,6 @@ Always in an engine that has seen nothing of the first attempt, as in another pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -27,15 +26,11 @@ from tests.gpu_worker.tiny import (
     run_until,
 )
 
+pytestmark = pytest.mark.usefixtures("in_inference_mode")
+
 DTYPES: Final = pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"]
 )
-
-
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
 
 
 def fresh(model: CsmModel, lanes: int = 2) -> Engine:

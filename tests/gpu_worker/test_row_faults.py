@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
 from gpu_worker.codec import StreamingMimi
 from gpu_worker.engine import Engine
@@ -23,11 +21,7 @@ from tests.gpu_worker.tiny import (
     run_until,
 )
 
-
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
+pytestmark = pytest.mark.usefixtures("in_inference_mode")
 
 
 @pytest.mark.parametrize(

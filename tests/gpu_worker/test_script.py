@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -20,6 +18,7 @@ from gpu_worker.step import FrameStep
 from shared.governance.artifacts import Artifact
 from tests.gpu_worker.tiny import (
     LANES,
+    PROMPTED,
     VOICE,
     Log,
     build,
@@ -31,14 +30,9 @@ from tests.gpu_worker.tiny import (
     voice_context,
 )
 
-PROMPTED = "prompt_profile_only"
+pytestmark = pytest.mark.usefixtures("in_inference_mode")
+
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-
-
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
 
 
 def scripted_engine(model: CsmModel, lanes: int = LANES) -> tuple[Engine, FrameStep]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,11 +15,7 @@ from tests.gpu_worker.tiny import (
     run_until,
 )
 
-
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
+pytestmark = pytest.mark.usefixtures("in_inference_mode")
 
 
 class NoSync(TorchDispatchMode):

@@ -32,9 +32,6 @@ from tests.scheduler.conftest import Deployment
 fake_books, real_books = worker_stage.fake_books, worker_stage.real_books
 books = worker_stage.any_books
 
-fake_books, real_books = worker_stage.fake_books, worker_stage.real_books
-books = worker_stage.any_books
-
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

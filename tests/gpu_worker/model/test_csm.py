@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -15,13 +13,9 @@ from gpu_worker.model.rotary import Turned, rotary_table
 from gpu_worker.prompt import text_frames
 from tests.gpu_worker.tiny import TINY, random_model
 
+pytestmark = pytest.mark.usefixtures("in_inference_mode")
+
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
 
 
 def test_depth_decoder_reads_the_hidden_state_first() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,14 +25,10 @@ from shared.settings import WorkerSettings
 from tests.gpu_worker.rebound import rebind
 from tests.gpu_worker.tiny import Log, run
 
+pytestmark = pytest.mark.usefixtures("in_inference_mode")
+
 DTYPES = [torch.float32, torch.bfloat16]
 here = pytest.mark.skipif(not multiplies_int8(torch.device("cpu")), reason="no int8 product here")
-
-
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
 
 
 @pytest.fixture(scope="module")
