@@ -34,5 +34,7 @@ recogniser   what pocketsphinx hears
 scores       word errors
 hearing      both recognisers' word error rates
 yardsticks   flite, the flat speech and the codec, heard
-evaluation   the artifact spoken by the engine that serves, and heard
+takes        sentences spoken by the engine, or by a gateway and all behind it
+evaluation   those heard again, beside the yardsticks
+spectrogram  a picture of a sound
 """

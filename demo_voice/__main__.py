@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     for stage in _stages(options.stage):
         tell(f"stage {stage}")
-        run_stage(stage, workshop, options.on, options.processes, tell)
+        run_stage(stage, workshop, options, tell)
     return 0
 
 
@@ -47,12 +47,12 @@ def _stages(asked: str) -> tuple[str, ...]:
     return STAGES if asked == "all" else STAGES[: STAGES.index(asked) + 1]
 
 
-def run_stage(stage: str, workshop: Workshop, sentences: str, processes: int, tell: Tell) -> None:
-    """One stage of ``STAGES``; ``processes`` matter to one, ``sentences`` to those that hear."""
+def run_stage(stage: str, workshop: Workshop, options: argparse.Namespace, tell: Tell) -> None:
+    """One stage of ``STAGES``, or ``SHIP``."""
     if stage == "speech":
         from demo_voice.speech import record
 
-        record(workshop, tell, processes)
+        record(workshop, tell, options.processes)
     elif stage == "codec":
         from demo_voice.autoencoder import train_autoencoder
 
@@ -68,7 +68,7 @@ def run_stage(stage: str, workshop: Workshop, sentences: str, processes: int, te
     elif stage == "listen":
         from demo_voice.yardsticks import listen
 
-        listen(workshop, sentences, tell)
+        listen(workshop, options.on, tell)
     elif stage == "model":
         from demo_voice.teacher import train_model
 
@@ -84,7 +84,7 @@ def run_stage(stage: str, workshop: Workshop, sentences: str, processes: int, te
     else:
         from demo_voice.evaluation import evaluate
 
-        evaluate(workshop, sentences, tell)
+        evaluate(workshop, options.on, tell, options.url)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--work", type=Path, help="folder for all files (default: in the cache)")
     parser.add_argument("--threads", type=int, default=1, help="torch's threads (default 1)")
     parser.add_argument("--processes", type=int, default=1, help="of the speech stage (default 1)")
+    parser.add_argument("--url", help="a deployment to evaluate, instead of the engine alone")
     parser.add_argument(
         "--on",
         choices=("validation", "test", "benchmark"),

@@ -1,7 +1,8 @@
 """The codec's second training: its decoding half on the codes; encoder and codebooks stay.
 
-A random number of codebooks counts in each sample, and a little noise, so that a code or two that
-the CSM gets wrong is not heard.
+The first codebook, a rough name of the frame, is heard too from here on: it and the next are two
+looks at one latent. How many of the others count is random, and there is a little noise, so that a
+code or two that the CSM gets wrong is not heard.
 """
 
 from __future__ import annotations
@@ -26,7 +27,13 @@ from shared.wav import FRAME_SAMPLES
 
 CROP: Final = 14
 NOISE: Final = 0.15
-_PARTS: Final = ("upsample", "decoder_transformer", "decoder", "quantizer.rvq_rest.output_proj")
+_PARTS: Final = (
+    "upsample",
+    "decoder_transformer",
+    "decoder",
+    "quantizer.rvq_first.output_proj",
+    "quantizer.rvq_rest.output_proj",
+)
 
 
 class Decoder:
@@ -48,9 +55,11 @@ class Decoder:
 
     def loss(self, step: int, random: np.random.Generator) -> tuple[Tensor, dict[str, float]]:
         codes, wave = self._draw(random)
-        quantised = self._quantised(codes, random)
+        named = self._centres[0][codes[:, 0]].transpose(1, 2)
+        quantised, quantizer = self._quantised(codes, random), self._mimi.quantizer
         with torch.autocast("cpu", torch.bfloat16):
-            projected = self._mimi.quantizer.rvq_rest.output_proj(quantised)
+            projected = quantizer.rvq_first.output_proj(named)
+            projected = projected + quantizer.rvq_rest.output_proj(quantised)
             made = sound(self._mimi, projected).float()
         # The first frame has no past here, as it has none at an utterance's begin alone.
         loss = self._loss(made[:, 0, FRAME_SAMPLES:], wave[:, FRAME_SAMPLES:])
@@ -69,7 +78,7 @@ class Decoder:
     def _quantised(self, codes: Tensor, random: np.random.Generator) -> Tensor:
         """[rows, 32, frames] -> [rows, codebook_dim, frames]: the acoustic codebooks' sum."""
         live = self._profile.live_codebooks
-        counts = torch.from_numpy(random.integers(live // 2, live, size=len(codes)))
+        counts = torch.from_numpy(random.integers((live + 1) // 2, live, size=len(codes)))
         rows = []
         for index in range(1, live):
             counts_here = (counts >= index)[:, None, None]

@@ -22,7 +22,7 @@ from demo_voice.model import Pupil
 from demo_voice.speech import PHONES_A_FRAME
 from demo_voice.words import VOCABULARY
 
-DEPTH_SHARE: Final = 0.2
+DEPTH_SHARE: Final = 0.6
 WHOLE_SHARE: Final = 0.01
 """Of the frames, those on which also the codebooks that say nothing are learnt."""
 DROP: Final = 0.1
