@@ -1,7 +1,8 @@
 -- Move the next waiting job to running under a lease. The id that RQ handed over says only that there is
 -- work: which job is next is decided here, by the ring of lines (see common/lines).
--- A job that has to run alone may hold up only one worker that is busy: the one that met it first, which
--- takes nothing more until its lanes are free. Other busy workers pass the job over, idle ones take it.
+-- Jobs that have to run alone may hold up only one worker that is busy: the one that met them first, which
+-- takes nothing more until its lanes are free. Other busy workers pass them over, idle ones take one. After
+-- each of them so many other jobs have their turn as the queue has lanes, if there are any.
 -- KEYS: RQ's list of this queue. ARGV: ns, queue, worker, execution, hint, lease_ms,
 --   busy lanes of this worker, result_ttl, metadata_ttl, cap
 -- Returns {} (nothing to do), {'solo'} (this worker is busy and all it may take must run alone), or
@@ -19,10 +20,12 @@ local function claimed(id, job)
     tostring(tonumber(job.claimed_ms) - tonumber(job.admitted_ms)), job.frames, job.solo or '0'}
 end
 
--- The line has had its turn. Nobody's line stays in front.
+-- The line has had its turn. That of the returned stays in front.
 local function rotate(line)
   if is_returned(line) or not redis.call('ZSCORE', ring, line) then return end
-  redis.call('ZADD', ring, scored(class_of(line), redis.call('HINCRBY', stats, 'turn', 1)), line)
+  local class, turn = class_of(line), redis.call('HINCRBY', stats, 'turn', 1)
+  if line == class .. ALONE then turn = turn + ready_lanes(queue, now) end
+  redis.call('ZADD', ring, scored(class, turn), line)
 end
 
 -- What an interactive job was told at the door, held against what it had to wait.
@@ -73,22 +76,23 @@ if mine and mine.execution == execution then
   return claimed(again, mine)
 end
 
--- Whether a busy worker leaves a job to another that makes itself free for it; else it does so itself.
-local function leaves_to_another(id, job)
-  local until_ms = tonumber(job.drained_until_ms or '') or 0
-  if job.drained_by ~= worker and until_ms > now then return true end
+-- Whether another worker makes itself free for what runs alone; else this one does so from now on.
+local function leaves_to_another()
+  local drain = key('drain', queue)
+  local by = redis.call('GET', drain)
+  if by and by ~= worker then return true end
   redis.call('ZREMRANGEBYSCORE', key('workers'), '-inf', now) -- frees first, see renew
-  redis.call('HSET', key('job', id), 'drained_by', worker, 'drained_until_ms', now + lease)
+  redis.call('SET', drain, worker, 'PX', lease)
   return false
 end
 
-local lines, passed, solo = 0, 0, false -- passed over: so many whole lines, so many jobs of this one
+local passed = 0 -- so many lines were passed over
 while true do
-  local line = redis.call('ZRANGE', ring, lines, lines)[1]
-  if not line then return solo and {'solo'} or {} end
-  local id = redis.call('ZRANGE', key('line', queue, line), passed, passed)[1]
+  local line = redis.call('ZRANGE', ring, passed, passed)[1]
+  if not line then return passed > 0 and {'solo'} or {} end
+  local id = redis.call('ZRANGE', key('line', queue, line), 0, 0)[1]
   if not id then
-    if passed == 0 then redis.call('ZREM', ring, line) else lines, passed = lines + 1, 0 end
+    redis.call('ZREM', ring, line)
   else
     local job = intact(id, 'waiting')
     if not job then
@@ -101,8 +105,8 @@ while true do
       o.message = 'the deadline passed while the job was waiting'
       end_job(id, job, o, now)
     elseif job.solo and busy > 0 then
-      if not leaves_to_another(id, job) then return {'solo'} end
-      passed, solo = passed + 1, true
+      if not leaves_to_another() then return {'solo'} end
+      passed = passed + 1
     else
       take(id, job)
       return claimed(id, job)

@@ -21,7 +21,7 @@ if fault == '1' and attempt >= tonumber(ARGV[5]) then
 end
 leave_running(id, job.queue, job) -- frees first, see renew
 if fault == '1' then
-  redis.call('HSET', key('job', id), 'solo', '1')
+  job.solo = '1'
   redis.call('HINCRBY', key('stats', job.queue), 'retried', 1)
 else
   redis.call('HINCRBY', key('job', id), 'attempt', -1)

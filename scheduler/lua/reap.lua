@@ -46,8 +46,10 @@ local function had_company(worker)
     had = {}
     local live = redis.call('ZRANGE', running, 0, -1)
     for _, class in ipairs(CLASSES) do
-      for _, id in ipairs(redis.call('ZRANGE', key('line', queue, class .. ':'), 0, -1)) do
-        live[#live + 1] = id
+      for _, kind in ipairs({FIRST, ALONE}) do
+        for _, id in ipairs(redis.call('ZRANGE', key('line', queue, class .. kind), 0, -1)) do
+          live[#live + 1] = id
+        end
       end
     end
     for _, id in ipairs(live) do
@@ -70,9 +72,9 @@ local function take_back(id, job)
     lost = lost + 1
     return
   end
+  job.solo = alone and '1' or job.solo
   back_to_waiting(id, queue, job)
   redis.call('HSET', key('job', id), 'lost_by', worker)
-  if alone then redis.call('HSET', key('job', id), 'solo', '1') end
   redis.call('HINCRBY', key('stats', queue), 'retried', 1)
   returned = returned + 1
 end

@@ -284,21 +284,40 @@ async def test_one_busy_worker_makes_itself_free_for_what_must_run_alone(
     assert w1.claim("e4", busy_lanes=1) is None
 
 
-async def test_each_job_that_must_run_alone_is_made_room_for_by_one(fake: Deployment) -> None:
-    """Two of them are two workers' business, and a worker that is gone for too long is replaced."""
-    w1, w2, w3 = (fake.worker(name) for name in ("w1", "w2", "w3"))
+async def test_one_worker_at_a_time_makes_room_for_what_must_run_alone(fake: Deployment) -> None:
+    """However many such jobs there are; and a worker that is gone for too long is replaced."""
+    w1, w2 = fake.worker("w1"), fake.worker("w2")
     for name in ("p1", "p2"):
         await fake.admit(name)
     for claim in [fake.claim(w1), fake.claim(w1)]:
         w1.hand_back(claim.job_id, claim.execution, fault=True)
     await fake.admit("r1")
-    await fake.admit("r2")
 
     assert w1.claim("e1", busy_lanes=1) == "solo"
-    assert w2.claim("e2", busy_lanes=1) == "solo"
-    assert isinstance(w3.claim("e3", busy_lanes=1), Claim)
+    assert not fake.claim(w2, busy_lanes=1).solo
     fake.advance_ms(fake.settings.lease_ms + 100)
-    assert w3.claim("e4", busy_lanes=1) == "solo"
+    assert w2.claim("e2", busy_lanes=1) == "solo"
+    assert w1.claim("e3", busy_lanes=1) == "solo"
+    await fake.admit("r2")
+    assert not fake.claim(w1, busy_lanes=1).solo
+
+
+async def test_what_must_run_alone_lets_others_fill_the_lanes_in_between(
+    deployment: Deployment,
+) -> None:
+    """Between two such jobs as many others are claimed as there are lanes, while others wait."""
+    work = deployment.worker(lanes=2)
+    for number in range(3):
+        await deployment.admit(f"suspect{number}", timeout_ms=60_000)
+    for claim in [deployment.claim(work) for _ in range(3)]:
+        work.hand_back(claim.job_id, claim.execution, fault=True)
+    for number in range(3):
+        await deployment.admit(f"r{number}", timeout_ms=60_000)
+
+    claims = [deployment.claim(work) for _ in range(6)]
+
+    assert [claim.solo for claim in claims] == [True, False, False, True, False, True]
+    assert Books.read(deployment.redis, "t").faults() == []
 
 
 @pytest.mark.redis
@@ -315,12 +334,14 @@ async def test_the_rules_hold_at_the_memory_limit(real: Deployment) -> None:
     assert w1.hand_back(drained.job_id, drained.execution) == "waiting"
     assert w1.hand_back(broken.job_id, broken.execution, fault=True) == "waiting"
     assert real.claim(w2).job_id == drained.job_id
-    assert w2.claim("alone", busy_lanes=1) == "solo"
+    others = [real.claim(w2, busy_lanes=1) for _ in range(2)]
+    assert w2.claim("alone", busy_lanes=3) == "solo"
     alone = real.claim(w1)
     assert (alone.job_id, alone.solo) == (broken.job_id, True)
     assert real.post(w1, alone, 0) == ["ok"]
     assert w1.end(alone.job_id, alone.execution, terminal()).verdict == "ended"
-    await real.cancellation.cancel("p0", "request", "r2")
+    assert real.post(w2, others[0], 0) == ["ok"]
+    await real.cancellation.cancel("p1", "request", "r3")
     w1.heartbeat({}, lanes=2, step_ms=3.0)
     real.reaper.reap()
 

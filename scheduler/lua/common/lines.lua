@@ -8,7 +8,8 @@
 -- So between two turns of a line every other line of its class has at most one: with k of them, the
 -- n-th job of a line is claimed after at most n * k claims, however many jobs the others have. A job
 -- that is cancelled, expires or moves costs its line no turn. What was handed back or lost keeps its
--- place: it stands in the line of its class that belongs to nobody, whose turn is always the first.
+-- place: it stands in the line of its class that belongs to nobody, whose turn is always the first. What
+-- has to run alone takes a whole worker, so it stands in another line of nobody's, which takes turns.
 -- The lines hold just what the waiting set holds, in another order; the reaper mends them from it.
 local CLASS = {interactive = 0, batch = 2 ^ 51}
 local CLASSES = {'interactive', 'batch'}
@@ -22,8 +23,11 @@ local function class_of(line)
   return string.match(line, '^(%a+):')
 end
 
+local FIRST = ':' -- behind a class: whose turn is always the first
+local ALONE = ':*' -- and who runs alone
+
 local function is_returned(line)
-  return string.match(line, '^%a+:$') ~= nil
+  return line == class_of(line) .. FIRST
 end
 
 local function join_line(id, queue, line, seq)
@@ -68,12 +72,14 @@ local function leave_running(id, queue, job)
   redis.call('HINCRBY', key('stats', queue), 'running_since_ms', 0 - job.attempt_ms)
 end
 
--- A running job goes back to its old place, in front of all of its class that were never claimed.
+-- A running job goes back to its old place, in front of all of its class that were never claimed; or, if
+-- it has to run alone from now on, to those that do.
 local function back_to_waiting(id, queue, job)
   local jk = key('job', id)
   leave_running(id, queue, job)
-  job.line = class_of(job.line) .. ':'
+  job.line = class_of(job.line) .. (job.solo and ALONE or FIRST)
   redis.call('HDEL', jk, 'execution', 'worker_id')
+  if job.solo then redis.call('HSET', jk, 'solo', '1') end
   redis.call('HSET', jk, 'state', 'waiting', 'line', job.line)
   enter_waiting(id, queue, job)
 end
