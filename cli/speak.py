@@ -20,6 +20,8 @@ from cli.signals import Interrupted, Signals
 from cli.spoken import Spoken
 from cli.stack import Stack
 from cli.stack_plan import StackPlan
+from gateway.spoken_en.speller import spoken_en
+from gateway.text import SPOKEN_EN
 from shared.wav import FRAME_BYTES, FRAME_MS
 
 START_WAIT_S: Final = 180.0
@@ -47,12 +49,16 @@ class Wish:
     verbose: bool = False
     as_json: bool = False
 
+    def spoken(self) -> str:
+        """The words that are spoken for the text."""
+        return spoken_en(self.text) if self.spell_out else self.text
+
     def body(self) -> dict[str, Any]:
         """The request, with only what was asked for, so that the service's defaults apply."""
         optional = {
             "voice_profile_id": self.voice,
             "seed": self.seed,
-            "text_normalization": "spoken_en" if self.spell_out else None,
+            "text_normalization": SPOKEN_EN if self.spell_out else None,
             "max_audio_length_ms": self.length_ms,
             "timeout_ms": self.timeout_ms,
             "psionic_csm": {
@@ -112,7 +118,7 @@ def _by_own_stack(
 
 
 def _ask(client: GatewayClient, wish: Wish, activity: Activity) -> Told:
-    warnings = limits.warnings(client.health(), wish.text)
+    warnings = limits.warnings(client.health(), wish.spoken())
     activity("speaking")
     began = time.monotonic()
     if not wish.stream:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from gateway.spoken_en import neighbours
 from gateway.spoken_en.words import Line, Said
 
 BEFORE_NAMES: Final = {
@@ -87,8 +88,10 @@ SHORT_FORMS: Final = frozenset(
 
 _LETTERS_AND_LETTERS: Final = re.compile(r"([A-Za-z]{1,15})&([A-Za-z]{1,15})")
 _NUMERIC: Final = re.compile(r"[0-9][0-9.,\-\u2013]{0,20}")
-_HOUSE: Final = re.compile(r"[0-9]{1,5}")
+_HOUSE: Final = re.compile(r"[0-9]{1,5}[A-Za-z]?")
 _ADDRESS_WORDS: Final = 3
+_ALSO_WORDS: Final = ("no", "fig")
+_REFERRING: Final = frozenset(("see", "in", "at", "of", "house", "platform", "track", "symphony"))
 
 
 def abbreviation(line: Line, place: int) -> Said | None:
@@ -108,22 +111,29 @@ def _near_name(line: Line, place: int) -> Said | None:
     """A title before a name, or what comes after one; a street where a house number says so."""
     core, closing = line.core(place), line[place].closing
     dotted = closing.startswith(".")
-    title = BEFORE_NAMES.get(core) or (BEFORE_NAMES_DOTTED.get(core) if dotted else None)
+    title = BEFORE_NAMES.get(core) or _title(line, place)
     named = closing in ("", ".") and line.continues(place) and line.is_capital(place + 1)
     in_address = core in AFTER_NAMES and _is_in_address(line, place)
     if title and named and not in_address:
-        return None if _follows_a_name(line, place) else Said(title, closing="")
+        return None if _may_be_street(line, place) else Said(title, closing="")
     if dotted and core in AFTER_NAMES and line.is_name(place - 1) and not _is_apart(line, place):
         return Said(AFTER_NAMES[core], closing=line.undotted(place))
     return None
 
 
-def _follows_a_name(line: Line, place: int) -> bool:
-    """Whether it may as well be a street: "the Wall St. Journal"; but "Ask Dr. Smith"."""
-    if line.core(place) not in AFTER_NAMES or not line.is_name(place - 1):
+def _title(line: Line, place: int) -> str | None:
+    """One that needs its full stop, and a name: "Gen. Z" has none."""
+    if not line[place].closing.startswith(".") or len(line.core(place + 1)) < 2:
+        return None
+    return BEFORE_NAMES_DOTTED.get(line.core(place))
+
+
+def _may_be_street(line: Line, place: int) -> bool:
+    """Whether a name goes before: "on Market St Monday"; but "Ask Dr. Smith"."""
+    if line.core(place) not in AFTER_NAMES or not neighbours.follows_name(line, place):
         return False
     begins = place == 1 or line[place - 2].closing[-1:] in (".", "!", "?")
-    return line.adjoins(place - 1) and not (begins and line[place].closing)
+    return not (begins and line.core(place) == "Dr" and line[place].closing)
 
 
 def _is_apart(line: Line, place: int) -> bool:
@@ -150,10 +160,23 @@ def _near_number(line: Line, place: int) -> Said | None:
     said = BEFORE_NUMBERS.get(word.core.lower())
     if said is None or word.closing != "." or not line.continues(place):
         return None
-    begins = not place or line[place - 1].closing[-1:] in (".", "!", "?")
-    if not _NUMERIC.fullmatch(line.core(place + 1)) or (word.core == "No" and begins):
-        return None  # "No. 5 of them came."
+    if not _NUMERIC.fullmatch(line.core(place + 1)):
+        return None
+    if word.core.lower() in _ALSO_WORDS and not _is_reference(line, place):
+        return None
     return Said(_cased(word.core, said), closing="")
+
+
+def _is_reference(line: Line, place: int) -> bool:
+    """Whether it is no word that ends a sentence: "No. 5 of them came", "I said no. 3 times"."""
+    word = line[place]
+    begins = not place or line[place - 1].closing[-1:] in (".", "!", "?")
+    if word.core[0].isupper() and not (begins and word.core == "No"):
+        return True
+    refers = word.opening or neighbours.names(line, place)
+    refers = refers or neighbours.before(line, place) in _REFERRING
+    after = line[place + 1].closing or not line.continues(place + 1)
+    return bool(refers or (word.core.islower() and after))
 
 
 def _cased(written: str, said: str) -> str:

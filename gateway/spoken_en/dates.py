@@ -7,6 +7,7 @@ from calendar import monthrange
 from datetime import date
 from typing import Final
 
+from gateway.spoken_en import neighbours
 from gateway.spoken_en.numbers import TENS, ordinal, year
 from gateway.spoken_en.units import SPACED
 from gateway.spoken_en.words import Line, Said
@@ -22,18 +23,33 @@ MONTH_NUMBERS: Final = {
 }
 LEAP_YEAR: Final = 2000
 BEFORE_YEARS: Final = frozenset(
-    ("in", "since", "by", "until", "till", "circa", "year", "after", "before", "during", "from")
+    (
+        "in",
+        "since",
+        "by",
+        "until",
+        "till",
+        "circa",
+        "year",
+        "after",
+        "before",
+        "during",
+        "from",
+        "between",
+    )
 )
-BEFORE_DECADES: Final = frozenset(
-    ("the", "his", "her", "their", "my", "your", "our", "early", "mid", "late")
-)
+BEFORE_TENS: Final = frozenset(("early", "mid", "late", "low", "lower", "high", "upper"))
+BEFORE_PAIRS: Final = frozenset(("from", "between"))
+JOINING: Final = frozenset(("to", "and", "or", "until", "through"))
+ALSO_WORDS: Final = ("May", "March")
+APOSTROPHES: Final = ("'", "\u2018")
 
 _ISO: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _SLASHES: Final = re.compile(r"([0-9]{1,2})/([0-9]{1,2})/([0-9]{4})")
 _DAY: Final = re.compile(r"([0-9]{1,2})(st|nd|rd|th)?")
 _YEAR: Final = re.compile(r"(?:1[1-9]|20)[0-9]{2}")
 _YEARS: Final = re.compile(rf"({_YEAR.pattern})[-\u2013]({_YEAR.pattern})")
-_DECADE: Final = re.compile(r"((?:(?:1[1-9]|20)[0-9]|[2-9])0)s")
+_DECADE: Final = re.compile(r"(\u2019?)((?:(?:1[1-9]|20)[0-9]|[2-9])0)s")
 
 
 def day(line: Line, place: int) -> Said | None:
@@ -55,22 +71,64 @@ def year_alone(line: Line, place: int) -> Said | None:
     """A year after a word that dates, two years with a dash between them, a decade."""
     core = line.core(place)
     if found := _YEARS.fullmatch(core):
-        return Said(f"{year(int(found[1]))} to {year(int(found[2]))}")
-    before = line.core(place - 1).lower() if place and line.adjoins(place - 1) else ""
-    counts = line.adjoins(place) and line.core(place + 1) in SPACED
-    if _YEAR.fullmatch(core) and before in BEFORE_YEARS and not counts:
-        return Said(year(int(core)))
-    return _decade(core, before)
+        rises = found[1] < found[2] and not neighbours.names(line, place)
+        return Said(f"{year(int(found[1]))} to {year(int(found[2]))}") if rises else None
+    if _YEAR.fullmatch(core) and (_is_after(line, place, BEFORE_YEARS) or _joins(line, place)):
+        return _dated(line, place)
+    return _decade(line, place)
 
 
-def _decade(core: str, before: str) -> Said | None:
-    found = _DECADE.fullmatch(core)
-    if found is None:
+def _is_after(line: Line, place: int, words: frozenset[str]) -> bool:
+    return neighbours.before(line, place) in words
+
+
+def _joins(line: Line, place: int) -> bool:
+    """Whether it is the second year of "from 1999 to 2003"."""
+    first = _YEAR.fullmatch(line.core(place - 2)) and line.adjoins(place - 2)
+    joined = first and _is_after(line, place, JOINING)
+    return bool(joined) and _is_after(line, place - 2, BEFORE_YEARS)
+
+
+def _dated(line: Line, place: int) -> Said | None:
+    """In 1999, from 1999 to 2003; but "in 2026 people" may be a count, and stays."""
+    last = _last_of_years(line, place)
+    after = line.core(last + 1) if line.adjoins(last) else ""
+    if after in SPACED:
         return None
-    number = int(found[1])
-    if number < 100:
-        return Said(_plural(TENS[number // 10])) if before in BEFORE_DECADES else None
-    return Said(_plural(year(number)))
+    clear = neighbours.ends_phrase(line, last) and after != "of"
+    return Said(year(int(line.core(place))) if clear else line.core(place))
+
+
+def _last_of_years(line: Line, place: int) -> int:
+    """The place of the second of two years, of the first one where there is only one."""
+    paired = _is_after(line, place, BEFORE_PAIRS) and line.core(place + 1) in JOINING
+    if not (paired and line.adjoins(place)) or neighbours.ends_phrase(line, place + 1):
+        return place
+    return place + 2 if _YEAR.fullmatch(line.core(place + 2)) else place + 1
+
+
+def _decade(line: Line, place: int) -> Said | None:
+    """The 1990s, '90s, her 20s, the low 60s; but not "the 30s timer"."""
+    found = _DECADE.fullmatch(line.core(place))
+    if found is None or (line.adjoins(place) and line.core(place + 1) == "of"):
+        return None
+    number = int(found[2])
+    if number >= 100 or _is_of_tens(line, place):
+        return Said(found[1] + _plural(year(number) if number >= 100 else TENS[number // 10]))
+    return None
+
+
+def _is_of_tens(line: Line, place: int) -> bool:
+    """Whether 20s are twenties: years, ages or degrees, not seconds."""
+    if line.core(place)[0] == "\u2019" or line[place].opening[-1:] in APOSTROPHES:
+        return True
+    first = place
+    if _is_after(line, place, JOINING) and _DECADE.fullmatch(line.core(place - 2)):
+        first = place - 2
+    if _is_after(line, first, BEFORE_TENS):
+        return True
+    ends = neighbours.ends_phrase(line, place) and neighbours.ends_phrase(line, first)
+    return ends and _is_after(line, first, neighbours.DETERMINERS)
 
 
 def _plural(words: str) -> str:
@@ -107,6 +165,9 @@ def _month_first(line: Line, place: int) -> Said | None:
     month = MONTH_NUMBERS[line.core(place)]
     name = MONTHS[month - 1]
     number = _day_of(line.core(place + 1), month)
+    alone = neighbours.ends_phrase(line, place + 1) and line.core(place + 2) not in SPACED
+    if name in ALSO_WORDS and not alone and _year_at(line, place + 2) is None:
+        return None  # "March 10 miles", "May 3 people come?"
     if number is None:
         year_ = _year_at(line, place + 1)
         return None if year_ is None else Said(f"{name} {year(year_)}", 2)

@@ -22,7 +22,7 @@ PASSES: Final = 3
 _SHORT_WORDS: Final = SHORT_FORMS | {name.lower() for name in MONTH_NUMBERS}
 """Words of letters alone that a rule may know; all others have none."""
 _ORDINAL: Final = re.compile(r"([0-9]{1,3}(?:,[0-9]{3}){1,3}|[0-9]{1,9})(?:st|nd|rd|th)")
-_NUMBERED: Final = re.compile(r"#([0-9]{1,6})")
+_NUMBERED: Final = re.compile(r"#([1-9][0-9]{0,2})")
 
 
 def spoken_en(text: str) -> str:
@@ -68,7 +68,7 @@ def ordinal_number(line: Line, place: int) -> Said | None:
 
 
 def numbered(line: Line, place: int) -> Said | None:
-    """#5"""
+    """#5; what has more digits is a code."""
     found = _NUMBERED.fullmatch(line.core(place))
     return Said(f"number {cardinal(int(found[1]))}") if found else None
 

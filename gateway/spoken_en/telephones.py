@@ -12,7 +12,9 @@ from gateway.spoken_en.words import Line, Said
 MOST_GROUPS: Final = 6
 MOST_DIGITS: Final = 24
 FEWEST_DIALLED: Final = 7
-"""With a country's code in front."""
+"""Of a whole number, without its country's code; fewer are formations, shares, steps."""
+FEWEST_SPACED: Final = 10
+"""Of groups without dashes."""
 
 _AREA: Final = re.compile(r"[0-9]{3}")
 _LOCAL: Final = re.compile(r"[0-9]{3}[-.][0-9]{4}")
@@ -22,12 +24,14 @@ _DATE_LIKE: Final = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{1,2}-[0-9]
 _COUNTRY: Final = re.compile(r"\+[0-9]{1,3}")
 _GROUP: Final = re.compile(r"[0-9]{1,5}")
 _LONG_GROUP: Final = re.compile(r"[0-9]{3,5}")
+_YEAR: Final = re.compile(r"(?:1[1-9]|20)[0-9]{2}")
 
 
 def telephone(line: Line, place: int) -> Said | None:
     core = line.core(place)
     if (_CHAIN.fullmatch(core) or _DOTTED.fullmatch(core)) and not _DATE_LIKE.fullmatch(core):
-        return Said(_said(re.split("[-.]", core)))
+        groups = re.split("[-.]", core)
+        return Said(_said(groups)) if _digits(groups) >= FEWEST_DIALLED else None
     if _LOCAL.fullmatch(core) and "-" in core:
         return Said(_said(core.split("-")))
     if _is_area(line, place) and _LOCAL.fullmatch(line.core(place + 1)):
@@ -58,8 +62,7 @@ def _international(line: Line, place: int) -> Said | None:
         else:
             break
         last += 1
-    digits = sum(map(len, groups)) - 1
-    if not FEWEST_DIALLED <= digits <= MOST_DIGITS:
+    if not FEWEST_DIALLED <= _digits(groups) <= MOST_DIGITS:
         return None
     return Said(_said(groups), last - place + 1)
 
@@ -76,10 +79,16 @@ def _run(line: Line, place: int) -> Said | None:
         groups.append(line.core(last))
     if "000" in groups[1:] and all(len(each) == 3 for each in groups[1:]):
         return Said(line.written(place, last), last - place + 1)
-    digits = [len(each) for each in groups]
-    if digits == [3, 4] or (len(groups) >= 3 and all(map(_LONG_GROUP.fullmatch, groups))):
+    long = len(groups) >= 3 and all(map(_LONG_GROUP.fullmatch, groups))
+    years = all(map(_YEAR.fullmatch, groups))
+    spaced = long and _digits(groups) >= FEWEST_SPACED and not years
+    if spaced or [len(each) for each in groups] == [3, 4]:
         return Said(_said(groups), last - place + 1)
     return None
+
+
+def _digits(groups: Iterable[str]) -> int:
+    return sum(len(each.lstrip("+")) for each in groups)
 
 
 def _said(groups: Iterable[str]) -> str:
