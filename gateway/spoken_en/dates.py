@@ -122,13 +122,14 @@ def _is_of_tens(line: Line, place: int) -> bool:
     """Whether 20s are twenties: years, ages or degrees, not seconds."""
     if line.core(place)[0] == "\u2019" or line[place].opening[-1:] in APOSTROPHES:
         return True
-    first = place
+    first = last = place
     if _is_after(line, place, JOINING) and _DECADE.fullmatch(line.core(place - 2)):
         first = place - 2
+    if line.core(place + 1) in JOINING and _DECADE.fullmatch(line.core(place + 2)):
+        last = place + 2
     if _is_after(line, first, BEFORE_TENS):
         return True
-    ends = neighbours.ends_phrase(line, place) and neighbours.ends_phrase(line, first)
-    return ends and _is_after(line, first, neighbours.DETERMINERS)
+    return neighbours.ends_phrase(line, last) and _is_after(line, first, neighbours.DETERMINERS)
 
 
 def _plural(words: str) -> str:
