@@ -10,7 +10,7 @@ _SHORT: Final = re.compile(
     r"(?:0|[1-9][0-9]{0,2}(?:,[0-9]{3}){0,4})(?:\.[0-9]{1,15})?|[1-9][0-9]{3}"
 )
 _LONG: Final = re.compile(r"(?<![.0-9])[0-9]{4}")
-_OTHERWISE_KNOWN: Final = re.compile(r"(?:7|9).11|1.(?:8(?:00|33|44|55|66|77|88)|900)")
+_OTHERWISE_KNOWN: Final = re.compile(r"[79][-\u2013]11|1[-\u2013](?:8(?:00|33|44|55|66|77|88)|900)")
 """A shop, a day in September, what is dialled for nothing."""
 
 
