@@ -21,6 +21,7 @@ BATCH: Final = 1000
 SLICE: Final = 200
 """So many live jobs are looked at in one call, which holds Redis for a few milliseconds."""
 FORGET_EVERY: Final = 30
+"""In one of so many rounds what RQ shows of the dead is looked for, all of it at once."""
 
 log = structlog.get_logger()
 
@@ -90,7 +91,7 @@ class Reaper:
         self._scripts = Scripts(redis, settings.namespace)
         self._carriers: dict[str, Carrier] = {}
         self._places: dict[str, str] = {}
-        self._passes = 0
+        self._rounds = 0
 
     @property
     def unfinished(self) -> bool:
@@ -99,8 +100,10 @@ class Reaper:
 
     def reap(self) -> list[ReapReport]:
         """One pass: lapsed leases, overdue and abandoned jobs, lost hints, RQ's leftovers."""
-        self._passes += 1
-        return [self._reap(name) for name in self._queues()]
+        begins = not self.unfinished
+        self._rounds += begins
+        forgets = begins and self._rounds % FORGET_EVERY == 1
+        return [self._reap(name, forgets=forgets) for name in self._queues()]
 
     def _queues(self) -> list[str]:
         if self._places:
@@ -114,7 +117,7 @@ class Reaper:
             return []  # heartbeats and admissions name them again
         return sorted(name.decode() for name in names)
 
-    def _reap(self, queue: str) -> ReapReport:
+    def _reap(self, queue: str, *, forgets: bool) -> ReapReport:
         carrier = self._carriers.get(queue)
         if carrier is None:
             carrier = Carrier(self._redis, self._settings.namespace, queue)
@@ -122,7 +125,7 @@ class Reaper:
         report = self._look(queue, carrier)
         while queue in self._places and report.calls != self._calls:
             report = report.plus(self._look(queue, carrier))
-        if self._passes % FORGET_EVERY == 1:
+        if forgets:
             carrier.forget_the_dead()
         if report.eventful:
             log.info(

@@ -60,11 +60,11 @@ local function take(id, job)
     'queue_wait_ms', first - tonumber(job.admitted_ms), 'admitted_ms', job.admitted_ms)
   redis.call('PEXPIRE', key('events', id), job.deadline_ms - now + LIVE_MS)
   wake(id)
-  if id ~= hint then
-    -- The list holds each waiting job once: the hint that was used up is put back, ours is taken.
-    redis.call('LREM', KEYS[1], 1, id)
-    if redis.call('ZSCORE', waiting, hint) then redis.call('LPUSH', KEYS[1], hint) end
-  end
+  -- The list holds a hint for each waiting job: the one that was used up is put back, ours is taken. One
+  -- that stood for no waiting job is used up instead of ours.
+  local is_needed = id ~= hint and redis.call('ZSCORE', waiting, hint)
+  if is_needed or hint == '' then redis.call('LREM', KEYS[1], 1, id) end
+  if is_needed then redis.call('LPUSH', KEYS[1], hint) end
 end
 
 -- The same call again after a lost reply finds its claim, however late, unless the reaper took the job.

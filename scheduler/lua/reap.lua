@@ -97,10 +97,17 @@ end
 local missing, sums = {}, {['waiting_frames:interactive'] = 0, ['waiting_frames:batch'] = 0,
   running_frames = 0, running_since_ms = 0}
 
+local live = redis.call('ZCARD', waiting) + redis.call('ZCARD', running)
+local unsure = place == '' and redis.call('HDEL', reaper, 'unsure:' .. queue) == 1
+local is_whole = place == '' and (live <= slice or unsure)
+
 -- Any hint leads to the next job, whichever that is. So none is missing while there are as many as jobs.
-local listed
-if redis.call('LLEN', KEYS[1]) < redis.call('ZCARD', waiting) then
-  listed = {}
+-- Of few jobs those are reported that RQ's list lacks. Of many the list is not read: as many are as lack,
+-- out of this slice, some of which may be in the list already.
+local lacking = redis.call('ZCARD', waiting) - redis.call('LLEN', KEYS[1])
+local listed = {}
+if lacking > 0 and is_whole then
+  lacking = most
   for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do listed[id] = true end
 end
 
@@ -151,7 +158,7 @@ local function look_at(id, state)
     if state == 'waiting' then return end -- it has ended
   end
   add_up(id, state, job)
-  if state == 'waiting' and listed and not listed[id] and #missing < most then
+  if state == 'waiting' and not listed[id] and #missing < math.min(lacking, most) then
     listed[id] = true
     missing[#missing + 1] = id
   end
@@ -186,9 +193,6 @@ local function look_at_some()
   return state == 'waiting' and 'running:0' or ''
 end
 
-local live = redis.call('ZCARD', waiting) + redis.call('ZCARD', running)
-local unsure = place == '' and redis.call('HDEL', reaper, 'unsure:' .. queue) == 1
-local is_whole = place == '' and (live <= slice or unsure)
 local next_place = is_whole and look_at_all() or look_at_some()
 
 -- Kept audio that ran out.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from scheduler.reaper import Reaper
+from scheduler.carrier import Carrier
+from scheduler.queue import Claim
+from scheduler.reaper import FORGET_EVERY, Reaper
 from tests.scheduler.conftest import QUEUE, Deployment, terminal
 
 
@@ -347,6 +350,56 @@ async def test_no_call_looks_at_more_than_a_slice(real: Deployment) -> None:
     assert sum(looks) >= 100
     assert max(looks) < 40
     assert not busy.unfinished
+
+
+@pytest.mark.redis
+async def test_lost_hints_among_many_are_made_up_for_without_reading_the_list(
+    real: Deployment,
+) -> None:
+    """There are as many hints as jobs again, which is enough: any hint leads to the next job."""
+    in_pieces(real)
+    sliced = Reaper(real.redis, real.settings, slice_=5)
+    work = real.worker(lanes=100)
+    jobs = await admit_many(real, 30, timeout_ms=60_000, max_frames=1)
+    for job_id in jobs:
+        real.carrier.push(job_id)
+    sliced.reap()  # the first looks for the dead as well
+    real.redis.lrem(real.carrier.list_key, 1, jobs[3])
+    real.redis.lrem(real.carrier.list_key, 1, jobs[17])
+    real.redis.config_resetstat()
+
+    pushed = [next(iter(sliced.reap())).pushed for _ in range(2)]
+
+    assert pushed == [2, 0]
+    assert "cmdstat_lrange" not in real.redis.info("commandstats")
+    claimed = set()
+    while (hint := real.carrier.pull(None)) is not None:
+        claim = work.claim(uuid4().hex, hint=hint)
+        if isinstance(claim, Claim):
+            claimed.add(claim.job_id)
+    assert claimed == set(jobs)
+
+
+@pytest.mark.redis
+async def test_the_dead_are_looked_for_in_some_rounds(
+    real: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many slices a round has: it reads all that RQ shows."""
+    in_pieces(real)
+    looks: list[str] = []
+    monkeypatch.setattr(Carrier, "forget_the_dead", lambda carrier: looks.append("look"))
+    busy = Reaper(real.redis, real.settings, slice_=1, calls=1)
+    real.worker(lanes=50)
+    await admit_many(real, 100, timeout_ms=60_000, max_frames=1)
+
+    busy.reap()
+    passes = 1
+    while busy.unfinished:
+        busy.reap()
+        passes += 1
+
+    assert passes > FORGET_EVERY
+    assert looks == ["look"]
 
 
 async def test_after_a_discard_the_sums_are_right_again(deployment: Deployment) -> None:
