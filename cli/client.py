@@ -134,6 +134,7 @@ class GatewayClient:
         with_key: bool = True,
     ) -> Iterator[httpx.Response]:
         """An answer as it stands, its body yet to be read: for who judges the wire itself.
+        Without the key, ``headers`` may hold another one.
 
         What goes wrong once it is connected is as httpx raises it.
         """
@@ -141,7 +142,7 @@ class GatewayClient:
         request = self._http.build_request(
             method, path, content=content, headers=headers, timeout=limits
         )
-        if not with_key:
+        if not with_key and "authorization" not in httpx.Headers(headers):
             request.headers.pop("authorization", None)
         try:
             response = self._http.send(request, stream=True)

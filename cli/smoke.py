@@ -15,10 +15,11 @@ from cli import show, streams
 from cli.client import GatewayClient
 from cli.conformance import report
 from cli.conformance.plan import PLANS, Check
-from cli.conformance.promise import Broken, Declined, Skipped
+from cli.conformance.promise import Broken, Declined, Remark, Skipped
 from cli.conformance.report import Verdict
-from cli.conformance.run import TEXTS, Run
+from cli.conformance.run import Run
 from cli.conformance.wire import Wire
+from cli.conformance.withholding import withheld
 from cli.exits import NOT_GENUINE, REFUSED, UNREACHABLE, CommandFailed
 from shared.clock import monotonic_ms
 
@@ -45,10 +46,9 @@ class Wish:
 def run(wish: Wish) -> None:
     """A line per check as it ends, and the report. Raises CommandFailed for the first failure."""
     began = datetime.now(UTC)
-    secrets = (*TEXTS, wish.api_key or "")
-    table = Table(PLANS[wish.expect], secrets, is_shown=wish.report_file != STANDARD_OUTPUT)
+    table = Table(PLANS[wish.expect], is_shown=wish.report_file != STANDARD_OUTPUT)
     with GatewayClient(wish.url, api_key=wish.api_key) as client:
-        session = Run(Wire(client, wish.timeout_s))
+        session = Run(Wire(client, wish.timeout_s), wish.api_key)
         for verdict in verdicts(PLANS[wish.expect], session, keep_going=wish.keep_going):
             table.add(verdict)
     if wish.report_file is not None:
@@ -60,7 +60,7 @@ def run(wish: Wish) -> None:
                 expect=wish.expect,
                 began=began,
                 published=session.published,
-                secrets=secrets,
+                secrets=session.secrets,
             ),
         )
     table.judge()
@@ -80,32 +80,32 @@ def verdicts(plan: Sequence[Check], session: Run, *, keep_going: bool) -> Iterat
 
 
 def judged(check: Check, session: Run) -> Verdict:
-    """How one check ends."""
+    """How one check ends. What is said of it has no secrets."""
     began = monotonic_ms()
 
-    def ended(outcome: str, detail: str = "", code: str | None = None) -> Verdict:
-        return Verdict(check.name, outcome, round(monotonic_ms() - began), detail, code)
+    def ended(outcome: str, detail: str | Remark = "", code: str | None = None) -> Verdict:
+        told = detail.told(session.secrets) if isinstance(detail, Remark) else detail
+        return Verdict(check.name, outcome, round(monotonic_ms() - began), told, code)
 
     try:
         return ended(report.KEPT, check.keeps(session) or "")
     except Broken as broken:
-        return ended(report.BROKEN, str(broken))
+        return ended(report.BROKEN, broken.remark)
     except Declined as declined:
         return ended(report.REFUSED, str(declined), declined.code)
     except Skipped as skipped:
         return ended(report.SKIPPED, str(skipped))
     except CommandFailed as failed:
         is_away = failed.exit_code == UNREACHABLE
-        details = "; ".join((failed.message, *failed.details))
+        details = withheld("; ".join((failed.message, *failed.details)), session.secrets)
         return ended(report.UNREACHABLE if is_away else report.BROKEN, details, failed.code)
 
 
 class Table:
     """The verdicts so far, a line each."""
 
-    def __init__(self, plan: Sequence[Check], secrets: Sequence[str], *, is_shown: bool) -> None:
+    def __init__(self, plan: Sequence[Check], *, is_shown: bool) -> None:
         self.verdicts: list[Verdict] = []
-        self._secrets = secrets
         self._is_shown = is_shown
         self._width = max(len(check.name) for check in plan)
 
@@ -114,8 +114,7 @@ class Table:
         if self._is_shown:
             took = f"{verdict.ms} ms" if verdict.outcome != report.NOT_RUN else ""
             line = (
-                f"{verdict.outcome:11}  {verdict.name:{self._width}}  {took:>9}  "
-                f"{self._said(verdict)}"
+                f"{verdict.outcome:11}  {verdict.name:{self._width}}  {took:>9}  {verdict.detail}"
             )
             show.out().print(Text(line.rstrip()))
 
@@ -125,11 +124,8 @@ class Table:
         if failures:
             first = failures[0]
             more = f" ({len(failures)} checks failed)" if len(failures) > 1 else ""
-            message = f"{first.name}: {self._said(first)}{more}"
+            message = f"{first.name}: {first.detail}{more}"
             raise CommandFailed(EXITS[first.outcome], message, code=first.code)
-
-    def _said(self, verdict: Verdict) -> str:
-        return str(report.withholding(verdict.detail, self._secrets))
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:

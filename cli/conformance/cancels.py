@@ -121,7 +121,7 @@ def _hit(report: dict[str, Any], request_id: str, *states: str) -> str:
     was = str(report["hits"][0]["was"])
     if was == "already_finished":
         raise Skipped(TOO_QUICK)
-    promised(was in states, f"it was {was}, not {' or '.join(states)}")
+    promised(was in states, f"it was {{}}, not {' or '.join(states)}", was)
     return was
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from cli.conformance.documents import coherent, document
 from cli.conformance.envelope import refused
-from cli.conformance.promise import Broken, promised, same, shown
+from cli.conformance.promise import Broken, Remark, promised, same
 from cli.conformance.run import Run
 from cli.conformance.shapes import has_headers
 from cli.conformance.speech import NOT_ALWAYS
@@ -17,7 +17,7 @@ from shared.errors import BACKEND_UNAVAILABLE, CODES
 from shared.paths import HEALTH, OPENAI_SPEECH, READY, SPEECH
 
 
-def not_ready(run: Run) -> str:
+def not_ready(run: Run) -> Remark:
     """``/health/ready`` says no, with codes."""
     reply = run.wire.get(READY)
     same("the status", 503, reply.status)
@@ -26,17 +26,17 @@ def not_ready(run: Run) -> str:
     reasons = found.get("reasons")
     if not isinstance(reasons, list) or not reasons:
         raise Broken("there is no reason")
-    return ", ".join(shown(reason) for reason in reasons)
+    return listed(reasons)
 
 
-def health(run: Run) -> str:
+def health(run: Run) -> Remark:
     """200 and the whole document all the same, with the refusal and what is pending."""
     found = document(run, HEALTH)
     coherent(found, service_answers.Health)
     return _unavailable(found)
 
 
-def metadata(run: Run) -> str:
+def metadata(run: Run) -> Remark:
     """No worker is ready, and each that lives says why."""
     coherent(run.metadata, service_answers.Metadata)
     for worker in run.metadata["workers"]:
@@ -63,19 +63,23 @@ def streams(run: Run) -> str:
     return code
 
 
-def _unavailable(found: dict[str, Any]) -> str:
+def _unavailable(found: dict[str, Any]) -> Remark:
     runtime = found["runtime"]
     same("status", "degraded", found["status"])
     promised(runtime["state"] in ("loading", "unavailable"), "the runtime is ready")
     if runtime["state"] == "loading":
-        return "loading"
+        return Remark("loading")
     refusal = runtime["refusal"]
     promised(refusal is not None, "an unavailable runtime gives no refusal")
     promised(bool(refusal["pending_phases"]), "nothing is pending")
     for name in ("backend", "execution_engine"):
         same(f"runtime.{name}", "none", runtime[name])
     same("runtime.residency", "unavailable", runtime["residency"])
-    return f"{shown(refusal['code'])}: {', '.join(map(shown, refusal['pending_phases']))}"
+    return listed([refusal["code"], *refusal["pending_phases"]])
+
+
+def listed(values: list[Any]) -> Remark:
+    return Remark(", ".join("{}" for _ in values), *values)
 
 
 def _refused(run: Run, path: str, body: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cli.conformance.promise import Broken, promised, same, shown
+from cli.conformance.promise import Broken, promised, same
 from cli.conformance.shapes import fits
 from cli.conformance.wire import Reply
 from gateway.answers import Error, ErrorEnvelope
@@ -23,7 +23,7 @@ def refused(reply: Reply, *codes: str, request_id: str | None = None) -> str:
     fits(ErrorEnvelope, document, "the envelope")
     error = document["error"]
     code = str(error["code"])
-    promised(code in codes, f"the code is {shown(code)}, not {_either(codes)}")
+    promised(code in codes, f"the code is {{}}, not {_either(codes)}", code)
     same("the status", CODES[code].status, reply.status)
     verdict(error, code)
     _headers(reply.headers, code, request_id)

@@ -18,6 +18,7 @@ from cli.conformance import (
     speech,
     streams,
 )
+from cli.conformance.promise import Remark
 from cli.conformance.run import Run
 
 SERVING: Final = "serving"
@@ -29,7 +30,7 @@ class Check:
     """One promise. ``keeps`` returns a detail worth a line, if there is one; see ``promise``."""
 
     name: str
-    keeps: Callable[[Run], str | None]
+    keeps: Callable[[Run], str | Remark | None]
 
 
 REFUSALS: Final = (

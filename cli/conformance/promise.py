@@ -5,13 +5,33 @@ What is said is printed and filed: names, codes, numbers and states, never a bod
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
-MOST_SHOWN: Final = 120
+from cli.conformance.withholding import shown
+
+
+class Remark:
+    """A line of a report: our words, with a ``{}`` for each value that the deployment gave, if any.
+
+    Values are kept as they came, for only who knows the secrets can show them.
+    """
+
+    def __init__(self, words: str, *values: Any) -> None:
+        self._words, self._values = words, values
+
+    def told(self, secrets: Sequence[str] = ()) -> str:
+        if not self._values:
+            return self._words
+        return self._words.format(*(shown(value, secrets) for value in self._values))
 
 
 class Broken(Exception):
-    """The deployment does not do what the contract says."""
+    """The deployment does not do what the contract says. Arguments are those of a remark."""
+
+    def __init__(self, words: str, *values: Any) -> None:
+        super().__init__(words)
+        self.remark = Remark(words, *values)
 
 
 class Declined(Exception):
@@ -29,20 +49,13 @@ class Skipped(Exception):
     """This deployment makes no such promise."""
 
 
-def promised(is_kept: bool, otherwise: str) -> None:
+def promised(is_kept: bool, otherwise: str, *values: Any) -> None:
     """Raises Broken."""
     if not is_kept:
-        raise Broken(otherwise)
+        raise Broken(otherwise, *values)
 
 
 def same(what: str, expected: Any, actual: Any) -> None:
     """Raises Broken with both values."""
     if expected != actual or isinstance(expected, bool) != isinstance(actual, bool):
-        raise Broken(f"{what} is {shown(actual)}, not {shown(expected)}")
-
-
-def shown(value: Any) -> str:
-    """A value in a line of a report: short, printable."""
-    text = value if isinstance(value, str) else repr(value)
-    text = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+        raise Broken(f"{what} is {{}}, not {{}}", actual, expected)

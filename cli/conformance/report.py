@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any, Final
 
+from cli.conformance.withholding import withheld
+
 SCHEMA: Final = "psionic.csm.conformance_report.v1"
 KEPT: Final = "kept"
 BROKEN: Final = "broken"
@@ -17,7 +19,6 @@ UNREACHABLE: Final = "unreachable"
 SKIPPED: Final = "skipped"
 NOT_RUN: Final = "not_run"
 OUTCOMES: Final = (KEPT, BROKEN, REFUSED, UNREACHABLE, SKIPPED, NOT_RUN)
-WITHHELD: Final = "(withheld)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +45,24 @@ def document(
     published: Mapping[str, Any],
     secrets: Sequence[str],
 ) -> dict[str, Any]:
-    """The whole report. ``published`` is the deployment's metadata, as far as it was read."""
+    """The whole report. ``published`` is the deployment's metadata, as far as it was read.
+
+    Secrets are withheld from what others say; details of verdicts have none.
+    """
     counts = dict.fromkeys(OUTCOMES, 0)
     for verdict in verdicts:
         counts[verdict.outcome] += 1
-    report = {
+    return {
         "schema": SCHEMA,
         "created_at": began.astimezone(UTC).isoformat(timespec="milliseconds"),
-        "url": url,
+        "url": withheld(url, secrets),
         "expect": expect,
         "ok": not any(verdict.is_failure for verdict in verdicts),
         "counts": counts,
         "tool": {"psionic_csm": version(), "python": platform.python_version()},
-        "deployment": dict(_deployment(published)),
+        "deployment": dict(_deployment(published, secrets)),
         "checks": [asdict(verdict) for verdict in verdicts],
     }
-    return dict(withholding(report, secrets))
 
 
 def version() -> str:
@@ -67,19 +70,6 @@ def version() -> str:
         return metadata.version("psionic-csm-speech")
     except metadata.PackageNotFoundError:
         return "not_installed"
-
-
-def withholding(value: Any, secrets: Sequence[str]) -> Any:
-    """The value without these texts, wherever a deployment may have put them."""
-    if isinstance(value, str):
-        return WITHHELD if any(secret and secret in value for secret in secrets) else value
-    if isinstance(value, Mapping):
-        return {
-            withholding(name, secrets): withholding(each, secrets) for name, each in value.items()
-        }
-    if isinstance(value, list):
-        return [withholding(each, secrets) for each in value]
-    return value
 
 
 FACTS: Final = {
@@ -97,24 +87,24 @@ FACTS: Final = {
     "served_backend": ("runtime", "backend"),
     "execution_engine": ("runtime", "execution_engine"),
     "gpu_model": ("runtime", "gpu_model"),
-    "refusal": ("runtime", "refusal"),
 }
+REFUSAL_FACTS: Final = ("code", "reason", "pending_phases")
 WORKER_FACTS: Final = ("worker_id", "state", "served_backend", "image_ref", "determinism_class")
 
 
-def _deployment(published: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Which deployment it was: null for what it does not say."""
+def _deployment(published: Mapping[str, Any], secrets: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Which deployment it was: null for what it does not say. All names are ours."""
+
+    def picked(value: Any, names: Sequence[str]) -> dict[str, Any]:
+        return {name: withheld(_at(value, (name,)), secrets) for name in names}
+
     for name, path in FACTS.items():
-        yield name, _at(published, path)
-    voices = published.get("voice_profiles")
-    yield "voice_profile_ids", [_at(each, ("id",)) for each in _list(voices)]
-    yield (
-        "workers",
-        [
-            {name: _at(each, (name,)) for name in WORKER_FACTS}
-            for each in _list(published.get("workers"))
-        ],
-    )
+        yield name, withheld(_at(published, path), secrets)
+    refusal = _at(published, ("runtime", "refusal"))
+    yield "refusal", None if refusal is None else picked(refusal, REFUSAL_FACTS)
+    voices = _list(published.get("voice_profiles"))
+    yield "voice_profile_ids", [withheld(_at(each, ("id",)), secrets) for each in voices]
+    yield "workers", [picked(each, WORKER_FACTS) for each in _list(published.get("workers"))]
 
 
 def _at(value: Any, path: Sequence[str]) -> Any:

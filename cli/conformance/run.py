@@ -20,14 +20,16 @@ LONG_TEXT: Final = SENTENCE * 2
 SEED: Final = 7
 LENGTH_MS: Final = 800
 TEXTS: Final = (TEXT, OTHER_TEXT, SENTENCE.strip())
-"""Whatever a report says, it says none of these."""
 
 
 class Run:
     """What a check is given. Ids begin with ``prefix``, so that no other run has them."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, api_key: str | None = None) -> None:
         self.wire = wire
+        self.api_key = api_key
+        self.secrets = (*TEXTS, *([api_key] if api_key else []))
+        """Whatever a report says, it says none of these."""
         self.prefix = f"smoke-{uuid4().hex}"
         self.published: dict[str, Any] = {}
         """The metadata as they came, for the report."""

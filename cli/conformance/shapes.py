@@ -24,7 +24,7 @@ def fits(model: type[BaseModel], document: Any, what: str) -> None:
         for fault in error.errors(include_input=False, include_url=False, include_context=False):
             if fault["type"] != "extra_forbidden":
                 place = ".".join(str(part) for part in fault["loc"]) or "the whole"
-                raise Broken(f"{what}: {place}: {fault['msg']}") from None
+                raise Broken(f"{what}: {{}}: {{}}", place, fault["msg"]) from None
 
 
 def has_headers(headers: Mapping[str, str], table: Headers, *, but_for: Iterable[str] = ()) -> None:

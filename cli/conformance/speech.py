@@ -12,6 +12,7 @@ from cli.conformance.shapes import has_headers
 from cli.conformance.wire import Reply
 from cli.spoken import check, from_response
 from gateway.header_table import CALL, RESULT
+from gateway.service_answers import ArtifactDigests
 from shared.paths import OPENAI_SPEECH, SPEECH
 from shared.wav import FRAME_MS
 
@@ -56,9 +57,9 @@ def ended(finish_reason: Any, frames: int, length_ms: int = LENGTH_MS) -> None:
 def _as_published(run: Run, reply: Reply) -> None:
     """The headers say what the documents say."""
     found, headers = run.metadata, reply.headers
-    for name, digest in found["artifact_digests"].items():
+    for name in ArtifactDigests.model_fields:
         header = f"x-psionic-artifact-{name.replace('_', '-')}"
-        same(header, digest, headers[header])
+        same(header, found["artifact_digests"][name], headers[header])
     governance = found["governance"]
     for header, key in (
         ("artifact-id", "artifact_id"),

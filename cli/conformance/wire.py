@@ -12,7 +12,7 @@ from typing import Any, Final
 import httpx
 
 from cli.client import GatewayClient
-from cli.conformance.promise import Broken, Declined, shown
+from cli.conformance.promise import Broken, Declined
 from shared.errors import CODES
 from shared.paths import SPEECH
 
@@ -32,7 +32,7 @@ class Reply:
     def json(self) -> Any:
         """Raises Broken when the body is no JSON."""
         if self.media_type != JSON:
-            raise Broken(f"the content type is {shown(self.media_type)}, not {JSON}")
+            raise Broken(f"the content type is {{}}, not {JSON}", self.media_type)
         try:
             return json.loads(self.body)
         except ValueError as error:
@@ -152,4 +152,4 @@ def not_spoken(reply: Reply) -> Declined | Broken:
         return Broken(f"HTTP {reply.status} without an error envelope")
     if (code in CODES and CODES[code].retryable) or code == "unauthorized":
         return Declined(code)
-    return Broken(f"HTTP {reply.status} {shown(code)} for a request that the contract allows")
+    return Broken(f"HTTP {reply.status} {{}} for a request that the contract allows", code)

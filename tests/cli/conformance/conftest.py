@@ -32,6 +32,7 @@ class Deployment:
     client: GatewayClient
     liar: Liar
     expect: str = SERVING
+    api_key: str | None = None
 
     def check(
         self,
@@ -45,7 +46,7 @@ class Deployment:
         found = next(check for check in PLANS[self.expect] if check.name == name)
         self.liar.lie, self.liar.live = lie, live
         try:
-            return judged(found, Run(Wire(self.client, timeout_s)))
+            return judged(found, Run(Wire(self.client, timeout_s), self.api_key))
         finally:
             self.liar.lie = truth
 
@@ -59,7 +60,7 @@ def deployed(directory: Path, expect: str = SERVING, **how: Any) -> Iterator[Dep
         served(directory, settings, wrapped=liar.wrap, breath_s=BREATH_S, **how) as service,
         GatewayClient(service.url, api_key=api_key) as client,
     ):
-        yield Deployment(client, liar, expect)
+        yield Deployment(client, liar, expect, api_key)
 
 
 @pytest.fixture(scope="module")

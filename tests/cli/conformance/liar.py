@@ -20,6 +20,7 @@ class Said:
     headers: dict[str, str]
     body: bytes
     asked: dict[str, Any] = field(default_factory=dict)
+    had_key: bool = False
 
     def document(self) -> Any:
         return json.loads(self.body)
@@ -83,6 +84,7 @@ def _said(scope: Scope, asked: bytes, parts: list[Message]) -> Said:
         {name.decode(): value.decode("latin-1") for name, value in start["headers"]},
         b"".join(part["body"] for part in rest),
         _object(asked),
+        any(name == b"authorization" for name, _ in scope["headers"]),
     )
 
 

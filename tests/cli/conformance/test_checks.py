@@ -13,6 +13,8 @@ from cli.conformance.plan import DISABLED, PLANS, SERVING
 from cli.conformance.refusals import ROWS
 from cli.conformance.report import BROKEN, KEPT, REFUSED, SKIPPED
 from cli.conformance.run import TEXT
+from gateway.operations import operations
+from shared import paths
 from shared.wav import HEADER_BYTES
 from tests.cli.conformance.conftest import KEY, Deployment
 from tests.cli.conformance.liar import Lie, Said
@@ -20,6 +22,7 @@ from tests.cli.conformance.liar import Lie, Said
 METADATA = "/psionic/csm/worker/metadata"
 SPEECH = "/psionic/csm/speech"
 EVIDENCE = "/psionic/csm/evidence/"
+PATHS = [value for name, value in vars(paths).items() if name.isupper()]
 
 
 def on(path: str, lie: Lie) -> Lie:
@@ -166,7 +169,8 @@ LIES: dict[str, list[Lie]] = {
     ],
     "OpenAPI": [
         on("/openapi.json", key("openapi", value="3.0.3")),
-        on("/openapi.json", key("paths", SPEECH, value=...)),
+        *(on("/openapi.json", key("paths", path, value=...)) for path in PATHS),
+        on("/openapi.json", key("paths", SPEECH, "post", value=...)),
         on("/openapi.json", key("paths", value=None)),
     ],
     "speaks in one piece": [
@@ -463,6 +467,11 @@ def test_an_id_that_becomes_a_header_is_seen(deployment: Deployment) -> None:
     assert deployment.check(name, refusals(header("x-smoke", "1"))).outcome == BROKEN
 
 
+def test_every_path_is_asked_for() -> None:
+    """No path that a gateway answers at is missing from what its description is held to."""
+    assert {operation.path for operation in operations(())} == set(PATHS)
+
+
 def test_every_check_is_proven() -> None:
     """No check without a lie that breaks it."""
     rows = {f"refuses {name}" for name in ROWS}
@@ -477,14 +486,36 @@ def test_every_check_is_proven() -> None:
 
 
 def test_a_key_is_needed_where_the_documents_say_so(locked: Deployment) -> None:
-    """Honest, it holds; a gateway that answers without the key, or hides a probe, does not."""
+    """Honest, it holds; a gateway that answers without the key, hides a probe, or keeps to itself
+    that it needs a key, does not.
+    """
     assert locked.check("keys").outcome == KEPT
     for lie in (
         lambda said: silent(said) if said.status == 401 else said,
+        lambda said: silent(said) if said.status == 401 and is_outcome(said) else said,
         refusals(header("www-authenticate", None)),
         lambda said: replace(said, status=401) if said.path == "/health/live" else said,
+        on("/openapi.json", lambda said: said.saying({**said.document(), "security": []})),
     ):
         assert locked.check("keys", lie).outcome == BROKEN
+
+
+def test_who_has_a_key_expects_that_nobody_else_gets_in(deployment: Deployment) -> None:
+    """An open gateway fails whoever brings a key, though its documents ask for none."""
+    verdict = replace(deployment, api_key=KEY).check("keys")
+
+    assert verdict.outcome == BROKEN
+    assert "without a key is HTTP" in verdict.detail
+
+
+def test_a_wrong_key_that_gets_in_is_seen(locked: Deployment) -> None:
+    """A deployment that refuses whoever has no key, and takes any key at all, fails."""
+    verdict = locked.check(
+        "keys", lambda said: silent(said) if said.status == 401 and said.had_key else said
+    )
+
+    assert verdict.outcome == BROKEN
+    assert "with a wrong key is HTTP 200" in verdict.detail
 
 
 def test_a_missing_key_is_a_refusal_and_no_broken_promise(locked: Deployment) -> None:

@@ -17,9 +17,10 @@ from cli import main
 from cli.client import GatewayClient
 from cli.conformance import report
 from cli.conformance.plan import PLANS, SERVING, Check
-from cli.conformance.promise import MOST_SHOWN, Broken, Declined
+from cli.conformance.promise import Broken, Declined, same
 from cli.conformance.run import TEXTS, Run
 from cli.conformance.wire import Wire
+from cli.conformance.withholding import MOST_SHOWN, WITHHELD, shown, withheld
 from cli.exits import NOT_GENUINE, OK, REFUSED, UNREACHABLE, USAGE
 from cli.redis_server import free_port
 from cli.smoke import judged, verdicts
@@ -27,6 +28,7 @@ from tests.cli.conformance.conftest import KEY, Deployment
 from tests.cli.conformance.liar import Lie, Said, truth
 
 SPEECH = "/psionic/csm/speech"
+ODD_KEY = r'sk-it\s-a"key-0123456789'
 WITHOUT_KEY = ("PSIONIC_CSM_API_KEY", "PSIONIC_CSM_API_KEYS")
 
 
@@ -170,7 +172,7 @@ def test_neither_text_nor_key_is_said(
     told = capsys.readouterr()
     said = told.out + told.err + file.read_text()
     assert code == NOT_GENUINE
-    assert report.WITHHELD in said
+    assert WITHHELD in said
     assert KEY not in said
     for text in TEXTS:
         assert text not in said
@@ -304,11 +306,53 @@ def test_ids_are_this_run_s_own() -> None:
 
 def test_what_is_shown_is_short_and_printable() -> None:
     """Whatever a deployment says, a line of the report stays a line."""
-    with pytest.raises(Broken) as broken:
-        raise Broken(report.withholding("fine", [KEY, ""]))
-    assert str(broken.value) == "fine"
-
-    from cli.conformance.promise import shown
-
     assert "\n" not in shown("a\nb\x1b[31m")
     assert len(shown("x" * 1000)) <= MOST_SHOWN + 3
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "x" * (MOST_SHOWN - 8) + ODD_KEY,
+        ["Bearer " + ODD_KEY],
+        {"key": {"nested": ODD_KEY}},
+        {ODD_KEY: 1},
+        ("head", ODD_KEY),
+        json.dumps({"key": ODD_KEY}),
+        json.dumps({"key": ODD_KEY}).encode(),
+    ],
+)
+def test_no_part_of_a_key_is_shown(said: Any) -> None:
+    """A key is looked for before a value is cut off or escaped, at any depth of it."""
+    with pytest.raises(Broken) as broken:
+        same("the header", "other", said)
+
+    told = broken.value.remark.told([ODD_KEY])
+    assert WITHHELD in told
+    assert ODD_KEY[:6] not in told
+    assert told.startswith("the header is ")
+
+
+def test_a_key_of_one_letter_takes_no_names_away(
+    deployment: Deployment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is withheld are values that the deployment gave, and none of the report's own words."""
+    file = tmp_path / "report.json"
+
+    assert smoke(deployment, "--api-key", "e", "--json", str(file)) == NOT_GENUINE
+
+    filed = json.loads(file.read_text())
+    assert filed.keys() >= {"schema", "created_at", "expect", "counts", "tool", "deployment"}
+    assert filed["schema"] == "psionic.csm.conformance_report.v1"
+    assert filed["counts"].keys() == set(report.OUTCOMES)
+    assert filed["deployment"]["workers"][0].keys() == set(report.WORKER_FACTS)
+    checks = {check["name"]: check for check in filed["checks"]}
+    assert checks.keys() == {check.name for check in PLANS[SERVING]}
+    assert checks["metadata"]["outcome"] == "kept"
+    assert "without a key is HTTP" in checks["keys"]["detail"]
+    assert "error: keys: " in capsys.readouterr().err
+
+
+def test_a_deployment_s_names_are_withheld_with_their_values() -> None:
+    """A document of the deployment's own in which a name holds the key is withheld whole."""
+    assert withheld({"a": {f"x{KEY}": 1, f"y{KEY}": 2}, "b": 3}, [KEY]) == {"a": WITHHELD, "b": 3}
