@@ -10,6 +10,7 @@ class Sound {
     this._pieces = [];
     this._playing = new Set();
     this._until = 0;
+    this.stopped = false;
     this._context = new AudioContext({ sampleRate: RATE });
     this._context.resume().catch(() => {}); // nobody may hear it; the player has it all the same
   }
@@ -22,7 +23,7 @@ class Sound {
   frame(base64) {
     const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0)).subarray(HEAD);
     this._pieces.push(bytes);
-    this._play(bytes);
+    if (!this.stopped) this._play(bytes);
   }
 
   _play(bytes) {
@@ -44,7 +45,10 @@ class Sound {
     this._until += buffer.duration;
   }
 
+  // Nothing more is heard; what still comes is kept.
   stop() {
+    this.stopped = true;
+    this._until = 0;
     for (const source of this._playing) source.stop();
   }
 

@@ -33,7 +33,7 @@ async function hear(events, sound, asked) {
     if (event.event === "audio") {
       first ??= performance.now() - asked;
       sound.frame(event.data_base64);
-      show("progress", `first audio after ${duration(first)} · ${sound.seconds.toFixed(1)} s so far`);
+      if (!sound.stopped) show("progress", `first audio after ${duration(first)} · ${sound.seconds.toFixed(1)} s so far`);
     } else if (event.event === "terminal") {
       showResult(event, first, sound);
       return;
@@ -53,7 +53,8 @@ async function cancel() {
   sound.stop();
   show("progress", "cancelling");
   try {
-    await post("psionic/csm/cancellations", { request_id: id });
+    const answer = await post("psionic/csm/cancellations", { request_id: id });
+    if (!answer.ok) throw await refusal(answer);
   } catch {
     abort.abort(); // to leave stops it, too
     return;

@@ -117,6 +117,49 @@ def test_speech_can_be_cancelled(page: Page, stack: Stack) -> None:
     assert page.run("document.getElementById('player').hidden") is False
 
 
+def heard_after_cancel(page: Page, answer: str) -> None:
+    """Speak, and press Cancel once there is audio, where a cancel is answered so. What is started
+    after the click is counted in ``after``.
+    """
+    page.run(f"""(() => {{
+        const [ask, start] = [window.fetch, AudioBufferSourceNode.prototype.start];
+        window.fetch = (path, options) =>
+            String(path).includes("cancellations") ? {answer} : ask(path, options);
+        AudioBufferSourceNode.prototype.start = function (...when) {{
+            if (window.after !== undefined) window.after += 1;
+            return start.apply(this, when);
+        }};
+        document.getElementById("cancel")
+            .addEventListener("click", () => (window.after = 0), {{ capture: true }});
+    }})()""")
+    page.type("#text", "This goes on long enough to be interrupted. " * 6)
+    page.click("#speak")
+    page.until("document.getElementById('progress').innerText.includes('so far')")
+    page.click("#cancel")
+
+
+def test_nothing_plays_once_cancel_was_pressed(page: Page) -> None:
+    """Frames that still come, where the cancel is lost, are kept for the player and not heard."""
+    heard_after_cancel(page, "new Promise(() => {})")
+    said = page.text("#progress")
+    page.until(SPOKEN)
+
+    assert page.run("window.after") == 0
+    assert said == "cancelling"
+    page.until("document.getElementById('player').duration > 2")
+
+
+def test_a_refused_cancel_leaves_at_once(page: Page) -> None:
+    """Who isn't heard hangs up, without the time that a cancel has to take effect."""
+    page.run("window.setTimeout = () => 0")  # that time never passes
+    heard_after_cancel(page, "Promise.resolve(new Response('{}', { status: 503 }))")
+    page.until("!document.getElementById('speak').disabled")
+
+    assert page.text("#progress") == "cancelled"
+    assert page.run("document.getElementById('result').hidden") is True
+    assert page.run("window.after") == 0
+
+
 def test_a_refusal_shows_its_code_and_what_to_do(page: Page) -> None:
     """The envelope's code and message, and that the same request is refused again."""
     page.type("#text", "x " * 400)
