@@ -80,7 +80,7 @@ FULL: Final = Profile(
     depth=TransformerConfig(128, 2, 4, 2, 32, 320),
     autoencoder=Steps(2_000, 8, 1.5e-3, 100, 250),
     decoder=Steps(3_000, 8, 1e-3, 50, 250),
-    teacher=Steps(7_000, 32, 1.5e-3, 200, 100),
+    teacher=Steps(6_000, 32, 1.5e-3, 200, 100),
     fit_frames=150_000,
     evaluated=100,
 )

@@ -17,7 +17,7 @@ from cli.artifacts import quantize_here
 from demo_voice.corpus import kept
 from demo_voice.hearing import Listeners, Wave
 from demo_voice.pcm import to_float
-from demo_voice.takes import by_engine, read_wav
+from demo_voice.takes import by_engine, by_service, read_wav
 from shared.governance.artifacts import Artifact
 from shared.governance.voices import DEFAULT_PROFILE_ID
 from shared.wav import SAMPLE_RATE
@@ -44,6 +44,14 @@ def test_a_stream_says_what_one_piece_says(speaker: Speaker) -> None:
 
     assert sum(event["event"] == "audio" for event in events) > 1
     assert (joined(events) == speaker.say(LONG)).all()
+
+
+def test_the_evaluation_hears_what_a_client_hears(stack: Up, speaker: Speaker) -> None:
+    """``python -m demo_voice evaluate --url`` speaks by the same requests."""
+    wave, stopped = by_service(stack.url)(DEFAULT_PROFILE_ID, LONG, 1)
+
+    assert stopped
+    assert (wave == speaker.say(LONG)).all()
 
 
 @pytest.mark.parametrize("format_", ["wav", "pcm", "mp3", "opus", "aac", "flac"])
