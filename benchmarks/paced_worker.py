@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.paced import PacedRuntime
-from gpu_worker.heartbeat import Served
+from gpu_worker.heartbeat import ServedArtifact
 from gpu_worker.metrics import WorkerMetrics
 from gpu_worker.process import serve
 from shared.environment import BAD_SETTING, SettingsError
@@ -30,7 +30,7 @@ def run(settings: WorkerSettings, lanes: int, step_ms: float) -> int:
     """Serve until told to stop; the exit code. Raises SettingsError or SpeechError at the start."""
     if settings.artifact_dir is None:
         raise SettingsError(ARTIFACTS, "the directory of the artifact to serve")
-    served = Served.of(load_artifact(settings.artifact_dir), settings.queue.namespace)
+    served = ServedArtifact.of(load_artifact(settings.artifact_dir), settings.queue.namespace)
     runtime = PacedRuntime(lanes, step_ms, settings.backend)
     return serve(settings, served, runtime, WorkerMetrics())
 

@@ -23,7 +23,7 @@ from gateway.headers import (
     result_headers,
     stream_headers,
 )
-from gateway.outcome import Intake, Outcome
+from gateway.outcome import Outcome, Tally
 from gateway.player import PIECE_BYTES, Line, Player
 from gateway.samples import Budget, Samples
 from gateway.speech import Speech
@@ -168,11 +168,11 @@ class Delivery:
 
 async def _heard_out(take: Take, samples: Samples) -> Outcome:
     """The outcome of a job whose every frame was heard. Raises SpeechError for any other end."""
-    intake = Intake()
+    tally = Tally()
     while isinstance(event := await take.next(), FrameRecord):
-        intake.take(event.pcm)
+        tally.take(event.pcm)
         samples.add(event.pcm)
-    return intake.judge(event, replayed=take.replayed)
+    return tally.judge(event, replayed=take.replayed)
 
 
 async def _after(head: bytes, pieces: Pieces) -> Pieces:

@@ -49,7 +49,7 @@ def failure_of(end: End) -> SpeechError | None:
     return SpeechError(code, end.message or code.replace("_", " "), param=AT_FAULT.get(code))
 
 
-class Intake:
+class Tally:
     """Counts and digests the samples that pass, to hold them against the worker's statement."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from starlette.types import Send
 
 from gateway.envelope import error_body
 from gateway.formats import AUDIO
-from gateway.outcome import Intake, Outcome, failure_of
+from gateway.outcome import Outcome, Tally, failure_of
 from gateway.runtime import Served
 from gateway.streams import Chunk, Framing
 from gateway.take import Take
@@ -57,7 +57,7 @@ class Player:
         self.outcome: Outcome | None = None
         self._take = take
         self._framing = framing
-        self._intake = Intake()
+        self._tally = Tally()
         self._end: End | None = None
 
     async def first(self) -> FrameRecord | None:
@@ -74,7 +74,7 @@ class Player:
         else:
             event = await self._take.next_within_budget()
         if isinstance(event, End):
-            self._intake.judge(event, replayed=self._take.replayed)
+            self._tally.judge(event, replayed=self._take.replayed)
             raise SpeechError("no_audio_generated", "the job ended before the first frame")
         return event
 
@@ -89,7 +89,7 @@ class Player:
             while isinstance(heard := await self._take.next(), FrameRecord):
                 await self._send(heard)
             self._end = heard
-            self.outcome = self._intake.judge(heard, replayed=self._take.replayed)
+            self.outcome = self._tally.judge(heard, replayed=self._take.replayed)
             await self.line.write(await self._made(self._framing.tail))
         except SpeechError as failure:
             await self._tell(failure)
@@ -98,7 +98,7 @@ class Player:
         return None
 
     async def _send(self, frame: FrameRecord) -> None:
-        self._intake.take(frame.pcm)
+        self._tally.take(frame.pcm)
         final = frame.index + 1 == self._take.call.job.max_frames
         chunk = Chunk(frame, final)
         await self.line.write(await self._made(lambda: self._framing.audio(chunk)))
@@ -139,7 +139,7 @@ class Player:
             claimed=take.claimed,
             served=self.served,
             first_audio_ms=take.first_audio_ms,
-            chunk_count=self._intake.frames,
+            chunk_count=self._tally.frames,
             failure=failure,
             replayed=take.replayed,
         )

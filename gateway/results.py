@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from gateway.envelope import id_headers
 from gateway.formats import CONTENT_TYPES, WAV
 from gateway.headers import result_headers
-from gateway.outcome import Intake, failure_of
+from gateway.outcome import Tally, failure_of
 from gateway.terminals import terminal_keys
 from scheduler.results import JobRecord, Results
 from shared.errors import SpeechError
@@ -33,14 +33,14 @@ class ResultReader:
         record = await found(self._results, principal, request_id)
         if record.end is None or record.end.finish_reason not in (STOP, LENGTH):
             raise SpeechError("result_not_found", "this request has no finished audio")
-        intake = Intake()
+        tally = Tally()
         async for frame in self._results.frames(record.job_id):
-            intake.take(frame.pcm)
-        if intake.frames == 0:
+            tally.take(frame.pcm)
+        if tally.frames == 0:
             raise SpeechError("result_not_found", "the audio is no longer kept")
-        outcome = intake.judge(record.end, replayed=True)
+        outcome = tally.judge(record.end, replayed=True)
         kept_ms = await self._results.kept_ms(record.job_id)
-        size = intake.frames * FRAME_BYTES
+        size = tally.frames * FRAME_BYTES
         headers = {
             **id_headers(record.request_id),
             **result_headers(outcome, seed=record.facts.get("seed"), kept_ms=kept_ms),

@@ -6,7 +6,7 @@ import sys
 
 import structlog
 
-from gpu_worker.heartbeat import Served
+from gpu_worker.heartbeat import ServedArtifact
 from gpu_worker.metrics import WorkerMetrics
 from gpu_worker.process import serve
 from gpu_worker.runtime import Runtime
@@ -26,11 +26,11 @@ def run(settings: WorkerSettings) -> int:
     if directory is None:
         raise SettingsError(ARTIFACTS, "the directory of the artifact to serve")
     try:
-        served = Served.of(load_artifact(directory), settings.queue.namespace)
+        served = ServedArtifact.of(load_artifact(directory), settings.queue.namespace)
     except SpeechError as error:
         # The runtime meets the same error and explains it for as long as the process lives.
         log.error("artifact_unreadable", code=error.code, reason=error.message)
-        served = Served()
+        served = ServedArtifact()
     metrics = WorkerMetrics()
     return serve(settings, served, Runtime(settings, directory, metrics.step), metrics)
 

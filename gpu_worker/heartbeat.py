@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedArtifact:
     """The artifact that a worker serves, and its queue's name; empty when none could be read."""
 
     artifact_id: str = ""
@@ -37,7 +37,7 @@ class Served:
     queue: str = ""
 
     @classmethod
-    def of(cls, artifact: Artifact, namespace: str) -> Served:
+    def of(cls, artifact: Artifact, namespace: str) -> ServedArtifact:
         return cls(artifact.artifact_id, artifact.digest, artifact.queue_name(namespace))
 
 
@@ -61,7 +61,7 @@ class Identity:
 
 def document(
     identity: Identity,
-    served: Served,
+    served: ServedArtifact,
     settings: WorkerSettings,
     facts: RuntimeFacts,
     usage: Usage,
@@ -107,7 +107,7 @@ class Heartbeat:
         self,
         settings: WorkerSettings,
         identity: Identity,
-        served: Served,
+        served: ServedArtifact,
         queue: WorkQueue,
         carrier: Carrier,
     ) -> None:

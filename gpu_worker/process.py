@@ -13,12 +13,12 @@ from scheduler.side_port import pages, side_port
 from shared.tracing import open_spans
 
 if TYPE_CHECKING:
-    from gpu_worker.heartbeat import Served
+    from gpu_worker.heartbeat import ServedArtifact
     from shared.settings import WorkerSettings
 
 
 def serve(
-    settings: WorkerSettings, served: Served, runtime: SpeechRuntime, metrics: WorkerMetrics
+    settings: WorkerSettings, served: ServedArtifact, runtime: SpeechRuntime, metrics: WorkerMetrics
 ) -> int:
     """Run until told to stop; the exit code. Main thread only.
 

@@ -20,7 +20,7 @@ from gpu_worker.engine_thread import EngineFault
 from gpu_worker.evidence import Origin
 from gpu_worker.facts import RuntimeFacts
 from gpu_worker.generation import Event, Frame, Released, SpeechRuntime
-from gpu_worker.heartbeat import Heartbeat, Identity, Served
+from gpu_worker.heartbeat import Heartbeat, Identity, ServedArtifact
 from gpu_worker.intake import Intake, Taken
 from gpu_worker.leases import FOREIGN_ARTIFACT, Lease
 from gpu_worker.link import Link, for_show
@@ -75,7 +75,7 @@ class Worker:
     def __init__(
         self,
         settings: WorkerSettings,
-        served: Served,
+        served: ServedArtifact,
         runtime: SpeechRuntime,
         redis: Redis,
         signals: StopSignals,

@@ -13,9 +13,10 @@ from cli.conformance.promise import Broken, Skipped, promised, same
 from cli.conformance.run import LONG_TEXT, Run
 from cli.conformance.shapes import fits
 from cli.conformance.speech import ENDS
-from cli.conformance.streams import JSONL, request
+from cli.conformance.streams import request
 from cli.conformance.wire import Arriving, Reply, not_spoken
 from gateway.answers import CancellationReport
+from gateway.formats import JSONL
 from shared.paths import CANCELLATIONS, SPEECH
 
 LOOK_EVERY_S: Final = 0.05

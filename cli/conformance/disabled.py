@@ -10,8 +10,9 @@ from cli.conformance.promise import Broken, Remark, promised, same
 from cli.conformance.run import Run
 from cli.conformance.shapes import has_headers
 from cli.conformance.speech import NOT_ALWAYS
-from cli.conformance.streams import AUDIO, JSONL, MULTIPART, SSE, request
+from cli.conformance.streams import request
 from gateway import service_answers
+from gateway.formats import AUDIO, JSONL, MULTIPART, SSE
 from gateway.header_table import CALL
 from shared.errors import BACKEND_UNAVAILABLE, CODES
 from shared.paths import HEALTH, OPENAI_SPEECH, READY, SPEECH

@@ -7,16 +7,9 @@ from typing import Final
 from cli.conformance.envelope import refused
 from cli.conformance.promise import Skipped, promised, same
 from cli.conformance.run import Run
+from gateway.formats import CONTENT_TYPES
 from shared.paths import SPEECH
 
-CONTENT_TYPES: Final = {
-    "wav": "audio/wav",
-    "pcm": "audio/pcm",
-    "mp3": "audio/mpeg",
-    "opus": "audio/ogg",
-    "aac": "audio/aac",
-    "flac": "audio/flac",
-}
 BEGINNINGS: Final = {
     "wav": (b"RIFF",),
     "mp3": (b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2"),

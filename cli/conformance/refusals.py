@@ -9,11 +9,10 @@ from typing import Any, Final
 from cli.conformance.envelope import refused
 from cli.conformance.promise import promised, same
 from cli.conformance.run import Run
+from gateway.bodies import MAX_BODY_BYTES
+from gateway.text import MAX_INPUT_CHARACTERS
+from gateway.validation import CHARACTERS_PER_SECOND
 from shared.paths import CANCELLATIONS, OPENAI_SPEECH, SPEECH
-
-MAX_CHARACTERS: Final = 4096
-MAX_BODY_BYTES: Final = 64 * 1024
-CHARACTERS_PER_SECOND: Final = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ ROWS: Final = {
     "a control character": Row("invalid_input_text", {"input": "a\x00b"}, param="input"),
     "half a surrogate pair": Row("invalid_input_text", {"input": "a\ud800b"}, param="input"),
     "a text that is too long": Row(
-        "input_too_long", {"input": "a" * (MAX_CHARACTERS + 1)}, param="input"
+        "input_too_long", {"input": "a" * (MAX_INPUT_CHARACTERS + 1)}, param="input"
     ),
     "a text beyond its length": Row(
         "input_exceeds_budget",

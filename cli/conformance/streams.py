@@ -12,20 +12,18 @@ from cli.conformance.run import Run
 from cli.conformance.shapes import has_headers
 from cli.conformance.speech import NOT_ALWAYS, ended
 from cli.conformance.wire import Reply
+from gateway.formats import AUDIO, CONTENT_TYPES, JSONL, MULTIPART, SSE, WAV
 from gateway.header_table import CALL, STREAM
+from gateway.streams import JsonlBase64, MultipartMixed, ServerSentEvents
 from shared.digests import sha256_hex
 from shared.paths import SPEECH
 from shared.wav import FRAME_BYTES, wav_file
 
-MULTIPART: Final = "multipart_mixed"
-JSONL: Final = "jsonl_base64"
-AUDIO: Final = "audio"
-SSE: Final = "sse"
-CONTENT_TYPES: Final = {
-    MULTIPART: "multipart/mixed; boundary=psionic-csm-stream",
-    JSONL: "application/x-ndjson",
-    AUDIO: "audio/wav",
-    SSE: "text/event-stream; charset=utf-8",
+STREAM_TYPES: Final = {
+    MULTIPART: MultipartMixed.content_type,
+    JSONL: JsonlBase64.content_type,
+    AUDIO: CONTENT_TYPES[WAV],
+    SSE: ServerSentEvents.content_type,
 }
 
 
@@ -72,7 +70,7 @@ def fallback(run: Run) -> None:
 def _streamed(run: Run, stream_format: str) -> Reply:
     reply = run.wire.speak(request(run, stream_format, stream_format), SPEECH)
     headers = reply.headers
-    same("the content type", CONTENT_TYPES[stream_format], headers.get("content-type"))
+    same("the content type", STREAM_TYPES[stream_format], headers.get("content-type"))
     has_headers(headers, {**CALL, **STREAM}, but_for=NOT_ALWAYS)
     same("x-psionic-stream-format", stream_format, headers["x-psionic-stream-format"])
     same("x-psionic-stream-window-frames", "1", headers["x-psionic-stream-window-frames"])

@@ -31,7 +31,7 @@ LONG = 10
 
 
 @dataclass
-class Served:
+class Service:
     url: str
     document: dict[str, Any]
 
@@ -94,7 +94,7 @@ def served(
     wrapped: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     breath_s: float | None = None,
     has_worker: bool = True,
-) -> Iterator[Served]:
+) -> Iterator[Service]:
     """``wrapped`` puts something between the application and its callers.
 
     Without ``has_worker`` nobody takes a job.
@@ -133,7 +133,7 @@ def served(
     thread.start()
     assert started.wait(WAIT_S)
     try:
-        yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", documents[0])
+        yield Service(f"http://127.0.0.1:{listener.getsockname()[1]}", documents[0])
     finally:
         servers[0].should_exit = True
         thread.join(WAIT_S)

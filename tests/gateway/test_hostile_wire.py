@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from gateway.operations import operations
 from shared.paths import CANCELLATIONS, OPENAI_SPEECH, SPEECH
-from tests.gateway.served import Served, served
+from tests.gateway.served import Service, served
 from tests.gateway.world import gateway_settings
 
 KEY = "sk-hostile-0123456789abcdef"
@@ -29,7 +29,7 @@ CHUNKED = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BLANK), BLANK)
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     settings = gateway_settings({"PSIONIC_CSM_API_KEYS": KEY})
     with served(tmp_path_factory.mktemp("served"), settings) as service:
         yield service
@@ -38,7 +38,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 class Answer:
     """The answers of one connection, which the client closes for sending once it has asked."""
 
-    def __init__(self, service: Served, data: bytes) -> None:
+    def __init__(self, service: Service, data: bytes) -> None:
         address = urlsplit(service.url)
         with socket.create_connection((address.hostname, address.port), WAIT_S) as client:
             client.sendall(data)
@@ -190,7 +190,7 @@ def request(
     ],
 )
 def test_a_wild_request_gets_a_tame_answer(
-    service: Served, data: bytes, status: int, code: str
+    service: Service, data: bytes, status: int, code: str
 ) -> None:
     """The status and the code that its fault has, in the envelope."""
     answer = Answer(service, data)
@@ -224,7 +224,7 @@ def test_a_wild_request_gets_a_tame_answer(
     ],
     ids=lambda value: value[:40].decode() if isinstance(value, bytes) else value,
 )
-def test_a_wild_path_is_not_found(service: Served, path: bytes, code: str) -> None:
+def test_a_wild_path_is_not_found(service: Service, path: bytes, code: str) -> None:
     """An id in a path is one id or none; a path is what it says, without dots taken away."""
     answer = Answer(service, request(method=b"GET", path=path))
 
@@ -235,7 +235,7 @@ def test_a_wild_path_is_not_found(service: Served, path: bytes, code: str) -> No
 @pytest.mark.parametrize(
     "path", [b"/health/../v1/models", b"/health/%2e%2e/v1/models", b"/health/x"]
 )
-def test_a_detour_past_the_probes_reaches_nothing(service: Served, path: bytes) -> None:
+def test_a_detour_past_the_probes_reaches_nothing(service: Service, path: bytes) -> None:
     """What needs no key leads to nothing that does."""
     answer = Answer(service, b"GET %b HTTP/1.1\r\nhost: h\r\n\r\n" % path)
 
@@ -248,7 +248,7 @@ def test_a_detour_past_the_probes_reaches_nothing(service: Served, path: bytes) 
 @pytest.mark.parametrize(
     "path", sorted({each.path for each in operations(("wav", "pcm"))}), ids=str
 )
-def test_every_route_takes_its_methods_alone(service: Served, path: str, method: bytes) -> None:
+def test_every_route_takes_its_methods_alone(service: Service, path: str, method: bytes) -> None:
     """HEAD where GET is, without a body; any other is 405 and names those that are taken."""
     taken = {each.method for each in operations(("wav", "pcm")) if each.path == path}
     where = path.replace("{request_id}", "nobody").encode()
@@ -304,7 +304,7 @@ JSON_ROWS = [
     ("body", "status", "code"), JSON_ROWS, ids=[str(row[0][:60]) for row in JSON_ROWS]
 )
 def test_wild_json_gets_a_tame_answer(
-    service: Served, body: bytes | str, status: int, code: str
+    service: Service, body: bytes | str, status: int, code: str
 ) -> None:
     """However deep, long, double or strange: a code, and nothing smuggled into the head."""
     data = body.encode() if isinstance(body, str) else body
@@ -330,7 +330,7 @@ def test_wild_json_gets_a_tame_answer(
     ],
     ids=ascii,
 )
-def test_whatever_can_be_written_is_spoken(service: Served, text: str) -> None:
+def test_whatever_can_be_written_is_spoken(service: Service, text: str) -> None:
     """Speaker tags, special tokens, right-to-left and combining text, framings: plain text."""
     answer = Answer(service, request(json.dumps({"input": text}).encode(), b"connection: close"))
 
@@ -338,7 +338,7 @@ def test_whatever_can_be_written_is_spoken(service: Served, text: str) -> None:
     assert answer.body.startswith(b"RIFF")
 
 
-def test_neither_key_nor_text_is_logged(service: Served) -> None:
+def test_neither_key_nor_text_is_logged(service: Service) -> None:
     """Not of what is served, refused, malformed or sent to where it does not belong."""
     body = json.dumps({"input": TEXT, "user": TEXT}).encode()
     with capture_logs() as heard:
@@ -361,7 +361,7 @@ def test_neither_key_nor_text_is_logged(service: Served) -> None:
     assert TEXT not in str(heard)
 
 
-def test_two_at_once_are_answered_one(service: Served) -> None:
+def test_two_at_once_are_answered_one(service: Service) -> None:
     """A request that comes with the one before it is not taken, and the client is told so."""
     answer = Answer(service, request(BLANK) + request(method=b"GET", path=b"/health/live"))
 

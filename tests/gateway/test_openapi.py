@@ -26,7 +26,7 @@ from gateway.header_table import CALL, FAILURE, IDS, RESULT, STREAM
 from gateway.openapi import document
 from gateway.schema import SpeechRequest
 from shared.errors import CODES
-from tests.gateway.served import Served, served
+from tests.gateway.served import Service, served
 from tests.gateway.world import SPEECH, World, gateway_settings
 
 GOLDEN = Path(__file__).parent / "openapi.golden.json"
@@ -39,7 +39,7 @@ schema = schemathesis.openapi.from_dict(DOCUMENT)
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with served(tmp_path_factory.mktemp("served"), SETTINGS) as service:
         yield service
 
@@ -61,7 +61,7 @@ def session() -> Iterator[requests.Session]:
     suppress_health_check=list(HealthCheck),
 )
 def test_every_answer_is_as_declared(
-    case: schemathesis.Case[Any], service: Served, session: requests.Session
+    case: schemathesis.Case[Any], service: Service, session: requests.Session
 ) -> None:
     """Whatever is sent, the status is declared, and the answer fits what is declared for it."""
     response = case.call(base_url=service.url, session=session, timeout=20)

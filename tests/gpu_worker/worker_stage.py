@@ -17,7 +17,7 @@ import redis
 from gpu_worker.engine_thread import EngineFault
 from gpu_worker.facts import Refusal, RuntimeFacts
 from gpu_worker.generation import Ended, Event, Frame, Generation, Released
-from gpu_worker.heartbeat import Served
+from gpu_worker.heartbeat import ServedArtifact
 from gpu_worker.signals import StopSignals
 from gpu_worker.telemetry import Usage
 from gpu_worker.worker import Worker
@@ -32,7 +32,7 @@ from tests.conftest import RedisServer
 from tests.scheduler.conftest import QUEUE, Deployment, FakeClock, queue_settings
 
 ARTIFACT = "demo@sha256:00"
-SERVED = Served(ARTIFACT, "sha256:00", QUEUE)
+SERVED = ServedArtifact(ARTIFACT, "sha256:00", QUEUE)
 
 
 def codes_of(seed: int, index: int) -> bytes:
