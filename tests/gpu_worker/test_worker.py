@@ -288,7 +288,7 @@ async def test_junk_in_a_key_of_rqs_ends_no_worker(books: Deployment, key: str) 
     take(stage)
     books.redis.delete(key)
     books.redis.set(key, "junk")
-    stage.worker._reaper._passes = 0  # so that it looks for RQ's dead, too
+    stage.worker._reaper._rounds = 0  # so that it looks for RQ's dead, too
     stage.worker._reaping = Countdown(0)
 
     job_id = (await books.admit("r1", seed=SEED, max_frames=1)).job_id
