@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from benchmarks.processes import ProcessorTime
-from benchmarks.queue import rivals
+from benchmarks.queue import rivals, run
 from benchmarks.queue.bounds import judge
 from benchmarks.queue.costs import Usage
 from benchmarks.queue.records import Cost, Costs, Door, Host, QueueReport, Server, Tail
 from benchmarks.queue.run import Plan
 from benchmarks.queue.show import tables
 from benchmarks.show import markdown_tables
-from cli import bench_queue, main
+from cli import main
 from cli.exits import MISSED, OK
 from tests.e2e.stacks import demo_cache, noise
 
@@ -134,7 +134,7 @@ def test_a_short_run_measures_everything(
     short = Plan(
         pickups=3, cancels=2, admissions=40, refusals=60, streams=4, seconds=1.0, jobs=8, rounds=1
     )
-    monkeypatch.setattr(bench_queue, "planned", lambda _: replace(short, crowd=8))
+    monkeypatch.setattr(run, "Plan", lambda **_: replace(short, crowd=8))
     path = tmp_path / "queue.json"
 
     code = main.run(["bench", "queue", "--json", str(path)])

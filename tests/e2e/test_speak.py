@@ -71,6 +71,7 @@ def test_a_damaged_artifact_is_named_and_nothing_hangs(
     shutil.copytree(seeded_artifact_dir(demo_cache), damaged)
     with (damaged / "model.safetensors").open("r+b") as file:
         file.truncate(1_000_000)
+    command_line.environment.pop("PSIONIC_CSM_ARTIFACTS")
 
     code, _, err = command_line.run("speak", "Hello.", "--artifact", str(damaged))
 

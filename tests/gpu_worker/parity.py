@@ -25,6 +25,7 @@ from gpu_worker.loading import load
 from gpu_worker.model.checkpoint import load_checkpoint
 from gpu_worker.model.config import CsmConfig, TransformerConfig
 from gpu_worker.sampling import Draw
+from gpu_worker.step import FrameStep
 from gpu_worker.voices import VoicePrompt
 from shared.governance.artifacts import Artifact
 from shared.settings import WorkerSettings
@@ -111,9 +112,13 @@ def drawn() -> Iterator[list[Tensor]]:
 
 
 def our_speech(artifact: Artifact, texts: Sequence[str], policy: str, frames: int) -> list[Spoken]:
-    """Greedy speech of all texts at once, a lane each, by an engine loaded from the artifact."""
+    """Greedy speech of all texts at once, a lane each, by an engine loaded from the artifact.
+
+    Its step runs as Python, whose draws can be watched; a script's are the same to the bit.
+    """
     env = {"PSIONIC_CSM_LANES": str(len(texts)), "PSIONIC_CSM_TORCH_THREADS": "1"}
-    loaded = load(WorkerSettings.from_env(env), artifact.directory, CPU)
+    with patch.object(FrameStep, "script"):
+        loaded = load(WorkerSettings.from_env(env), artifact.directory, CPU)
     voice = artifact.voices.default
     with loaded.mode(), drawn() as logits:
         for index, text in enumerate(texts):
