@@ -66,7 +66,6 @@ def by_engine(artifact: Artifact) -> Say:
 
 def by_service(url: str) -> Say:
     """A running deployment, gateway, queue and worker. Raises httpx's errors for a refusal."""
-    client = httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False)
     run = uuid4().hex
 
     def say(profile_id: str, text: str, number: int) -> tuple[Wave, bool]:
@@ -76,7 +75,9 @@ def by_service(url: str) -> Say:
             "seed": number,
             "request_id": f"take-{run}-{profile_id.rpartition('/')[2]}-{number}",
         }
-        reply = client.post("/psionic/csm/speech", json=body).raise_for_status()
+        reply = httpx.post(
+            f"{url}/psionic/csm/speech", json=body, timeout=PATIENCE_S, trust_env=False
+        ).raise_for_status()
         return read_wav(reply.content), reply.headers["x-psionic-csm-finish-reason"] == STOP
 
     return say

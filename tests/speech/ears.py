@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +18,7 @@ from demo_voice.takes import read_wav
 from demo_voice.words import words_of
 
 PATH: Final = "/psionic/csm/speech"
+LOAD: Final = "/psionic/csm/load"
 LINES: Final = (*kept("benchmark"), *kept("validation")[:12])
 """Written by hand, kept from training, and none of the test sentences: those are for the figure."""
 FEW: Final = LINES[:6]
@@ -41,6 +43,13 @@ class Speaker:
     def say(self, text: str, **fields: Any) -> Wave:
         return self.wave(self.reply(text, **fields))
 
+    def wait_until_idle(self) -> None:
+        """Until no worker says any more that it speaks."""
+        deadline = time.monotonic() + 60
+        while any(each["in_flight"] for each in self.client.get(LOAD).json()["workers"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
     def events(self, text: str, **fields: Any) -> Iterator[dict[str, Any]]:
         """The events of a stream of JSON lines."""
         body = {"request_id": f"speech-{uuid4().hex}", "input": text, "seed": 1, **fields}
@@ -59,8 +68,10 @@ def misheard(ears: Listeners, listener: str, lines: tuple[str, ...], waves: list
     return score([(by_ear(m), by_ear(h)) for m, h in zip(meant, heard, strict=True)])
 
 
-def check_understood(ears: Listeners, lines: tuple[str, ...], waves: list[Wave]) -> None:
-    """Both listeners hear enough of it."""
+def check_understood(
+    ears: Listeners, lines: tuple[str, ...], waves: list[Wave], room: float = 0.0
+) -> None:
+    """Both listeners hear enough of it; ``room`` is what may be misheard beyond the bounds."""
     for listener, most in (("uniform", UNIFORM), ("bigram", BIGRAM)):
         rate = misheard(ears, listener, lines, waves).word_error_rate
-        assert rate <= most, f"{listener}: {rate:.3f}"
+        assert rate <= most + room, f"{listener}: {rate:.3f}"
