@@ -5,7 +5,7 @@
 .PHONY: help setup speak test check format chaos soak bench bench-queue bench-load gpu-check demo-voice clean
 
 VENV ?= .venv
-TEXT ?= Hello. Psionic is speaking.
+TEXT ?= Hello. Psionic is ready.
 OUT ?= speech.wav
 ARGS ?=
 # How many tests run at once: a file is never split, and each process has servers of its own.

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from demo_voice.words import VOCABULARY
 from gateway.endpoints import Endpoints
 from gateway.metrics import GatewayMetrics
 from gateway.routes import speech_routes
@@ -223,10 +224,12 @@ def test_the_readme_is_one_screen() -> None:
 
 
 def test_the_readme_is_honest_about_the_demo() -> None:
-    """Nobody may learn from their ears alone that the demo speaks noise."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    """Nobody may learn from their ears alone how little the demo knows, and how often it errs."""
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 
-    assert "noise" in text
+    assert f"[{len(VOCABULARY)} English words](demo_voice/words.py)" in text
+    assert "Other words come out wrong" in text
+    assert re.search(r"misheard .* words in a hundred", text)
     assert "has not yet been shown on a GPU" in text
 
 
