@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -26,6 +26,8 @@ TEMPERATURE: Final = 0.9
 TOP_K: Final = 50
 MAX_FRAMES: Final = 1400
 """Frames that a lane may speak: more than any measurement takes."""
+NEVER: Final = -1
+"""No frame is the end frame: a trained artifact would stop in the middle of a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,12 @@ class Opened:
 def open_model(
     artifact: Artifact, device: torch.device | str = "cpu", dtype: torch.dtype = torch.bfloat16
 ) -> Opened:
-    """Read, verify and place the weights. Raises SpeechError as ``load_checkpoint`` does."""
+    """Read, verify and place the weights; they speak without end. Raises as ``load_checkpoint``."""
     device = torch.device(device)
     fix_arithmetic(parse_backend(str(device)))
     checkpoint = load_checkpoint(artifact, device=device, dtype=dtype)
-    model = CsmModel(checkpoint.config, dtype, device, allocate=False)
+    config = replace(checkpoint.config, codebook_eos_id=NEVER)
+    model = CsmModel(config, dtype, device, allocate=False)
     model.fill(checkpoint.state)
     return Opened(artifact, checkpoint, model, device)
 
