@@ -74,7 +74,8 @@ def test_the_numbers_are_those_of_the_service(page: Page, stack: Stack) -> None:
     table = page.text("#workers")
     for worker in load["workers"]:
         assert worker["worker_id"] in table
-    page.until("document.getElementById('service').innerText.includes('csm-tiny@')")
+    served = load["workers"][0]["artifact_id"].partition("sha256:")[0]
+    page.until(f"document.getElementById('service').innerText.includes({json.dumps(served)})")
     assert "missing" not in page.text("#service")
     assert "license_review" in page.text("#service")
 
