@@ -44,11 +44,13 @@ JOINING: Final = frozenset(("to", "and", "or", "until", "through"))
 ALSO_WORDS: Final = ("May", "March")
 APOSTROPHES: Final = ("'", "\u2018")
 
+YEAR: Final = re.compile(r"(?:1[1-9]|20)[0-9]{2}")
+"""A year as it is written."""
+
 _ISO: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _SLASHES: Final = re.compile(r"([0-9]{1,2})/([0-9]{1,2})/([0-9]{4})")
 _DAY: Final = re.compile(r"([0-9]{1,2})(st|nd|rd|th)?")
-_YEAR: Final = re.compile(r"(?:1[1-9]|20)[0-9]{2}")
-_YEARS: Final = re.compile(rf"({_YEAR.pattern})[-\u2013]({_YEAR.pattern})")
+_YEARS: Final = re.compile(rf"({YEAR.pattern})[-\u2013]({YEAR.pattern})")
 _DECADE: Final = re.compile(r"(\u2019?)((?:(?:1[1-9]|20)[0-9]|[2-9])0)s")
 
 
@@ -73,7 +75,7 @@ def year_alone(line: Line, place: int) -> Said | None:
     if found := _YEARS.fullmatch(core):
         rises = found[1] < found[2] and not neighbours.names(line, place)
         return Said(f"{year(int(found[1]))} to {year(int(found[2]))}") if rises else None
-    if _YEAR.fullmatch(core) and (_is_after(line, place, BEFORE_YEARS) or _joins(line, place)):
+    if YEAR.fullmatch(core) and (_is_after(line, place, BEFORE_YEARS) or _joins(line, place)):
         return _dated(line, place)
     return _decade(line, place)
 
@@ -84,7 +86,7 @@ def _is_after(line: Line, place: int, words: frozenset[str]) -> bool:
 
 def _joins(line: Line, place: int) -> bool:
     """Whether it is the second year of "from 1999 to 2003"."""
-    first = _YEAR.fullmatch(line.core(place - 2)) and line.adjoins(place - 2)
+    first = YEAR.fullmatch(line.core(place - 2)) and line.adjoins(place - 2)
     joined = first and _is_after(line, place, JOINING)
     return bool(joined) and _is_after(line, place - 2, BEFORE_YEARS)
 
@@ -104,7 +106,7 @@ def _last_of_years(line: Line, place: int) -> int:
     paired = _is_after(line, place, BEFORE_PAIRS) and line.core(place + 1) in JOINING
     if not (paired and line.adjoins(place)) or neighbours.ends_phrase(line, place + 1):
         return place
-    return place + 2 if _YEAR.fullmatch(line.core(place + 2)) else place + 1
+    return place + 2 if YEAR.fullmatch(line.core(place + 2)) else place + 1
 
 
 def _decade(line: Line, place: int) -> Said | None:
@@ -141,7 +143,7 @@ def _date(year_: int, month: int, day_: int) -> Said | None:
         date(year_, month, day_)
     except ValueError:
         return None
-    if not _YEAR.fullmatch(str(year_)):
+    if not YEAR.fullmatch(str(year_)):
         return None
     return Said(f"{MONTHS[month - 1]} {ordinal(day_)}, {year(year_)}")
 
@@ -156,7 +158,7 @@ def _day_of(written: str, month: int) -> int | None:
 
 
 def _year_at(line: Line, place: int) -> int | None:
-    return int(line.core(place)) if _YEAR.fullmatch(line.core(place)) else None
+    return int(line.core(place)) if YEAR.fullmatch(line.core(place)) else None
 
 
 def _month_first(line: Line, place: int) -> Said | None:

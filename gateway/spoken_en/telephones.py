@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from gateway.spoken_en.dates import YEAR
 from gateway.spoken_en.numbers import digit_by_digit
 from gateway.spoken_en.words import Line, Said
 
@@ -24,7 +25,6 @@ _DATE_LIKE: Final = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{1,2}-[0-9]
 _COUNTRY: Final = re.compile(r"\+[0-9]{1,3}")
 _GROUP: Final = re.compile(r"[0-9]{1,5}")
 _LONG_GROUP: Final = re.compile(r"[0-9]{3,5}")
-_YEAR: Final = re.compile(r"(?:1[1-9]|20)[0-9]{2}")
 
 
 def telephone(line: Line, place: int) -> Said | None:
@@ -80,7 +80,7 @@ def _run(line: Line, place: int) -> Said | None:
     if "000" in groups[1:] and all(len(each) == 3 for each in groups[1:]):
         return Said(line.written(place, last), last - place + 1)
     long = len(groups) >= 3 and all(map(_LONG_GROUP.fullmatch, groups))
-    years = all(map(_YEAR.fullmatch, groups))
+    years = all(map(YEAR.fullmatch, groups))
     spaced = long and _digits(groups) >= FEWEST_SPACED and not years
     if spaced or [len(each) for each in groups] == [3, 4]:
         return Said(_said(groups), last - place + 1)

@@ -27,6 +27,15 @@ pytestmark = pytest.mark.redis
 HELLO = {"input": "Hello.", "request_id": "r1"}
 
 
+def speak_hello(process: Process, threads: ThreadPoolExecutor) -> None:
+    """One answer of one frame, heard to its end."""
+    answer = threads.submit(process.post, HELLO)
+    claim = process.claim()
+    process.worker.post(claim, 0)
+    process.worker.end(claim, 1)
+    assert answer.result(10).status_code == 200
+
+
 def test_a_job_travels_by_rq(process: Process, threads: ThreadPoolExecutor) -> None:
     """A request reaches a worker by RQ's list within a moment, and its answer comes back."""
     started = time.monotonic()
@@ -53,11 +62,7 @@ def test_of_many_outcomes_exactly_one_is_recorded(
     process: Process, threads: ThreadPoolExecutor
 ) -> None:
     """Those that say the same agree, the others are refused, and the one outlasts Redis."""
-    answer = threads.submit(process.post, HELLO)
-    claim = process.claim()
-    process.worker.post(claim, 0)
-    process.worker.end(claim, 1)
-    assert answer.result(10).status_code == 200
+    speak_hello(process, threads)
     path = "/psionic/csm/evidence/r1"
     outcomes = ["accepted", "rejected", "fallback_used", "not_played"] * 2
 
@@ -85,11 +90,7 @@ def test_an_outcome_that_a_full_redis_can_t_keep_may_be_said_again(
     process: Process, threads: ThreadPoolExecutor
 ) -> None:
     """It is refused whole, with advice to retry; the evidence is there all the same."""
-    answer = threads.submit(process.post, HELLO)
-    claim = process.claim()
-    process.worker.post(claim, 0)
-    process.worker.end(claim, 1)
-    assert answer.result(10).status_code == 200
+    speak_hello(process, threads)
     path, outcome = "/psionic/csm/evidence/r1", {"outcome": "accepted"}
 
     with process.server.client() as client:
