@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute
 
 from gateway.access import AccessLog, Refusals, entry_of
 from gateway.auth import Authentication, Principals
-from gateway.business import BusinessOutcomes
+from gateway.business import OutcomeRecorder
 from gateway.console import Console
 from gateway.delivery import Delivery
 from gateway.documents import Documents
@@ -38,9 +38,9 @@ from gateway.speech import Speech
 from gateway.speech_endpoint import AtOnce, SpeechEndpoint
 from gateway.validation import Validator
 from scheduler.admission import Admission
+from scheduler.business_outcomes import BusinessOutcomes
 from scheduler.cancellation import Cancellation
 from scheduler.connections import connect, connect_async
-from scheduler.judgements import Judgements
 from scheduler.listeners import Listeners, new_gateway_id
 from scheduler.load import Load
 from scheduler.metrics import families
@@ -118,7 +118,7 @@ class Gateway:
             Cancellation(self._redis, queue),
             ResultReader(self._results),
             EvidenceReader(self._results, self._registry, settings.runtime_image_ref),
-            BusinessOutcomes(Judgements(self._redis, queue.namespace), self.metrics),
+            OutcomeRecorder(BusinessOutcomes(self._redis, queue.namespace), self.metrics),
         )
         validator = Validator(settings, self._registry, self.formats)
         delivery = Delivery(settings, self.speech, self.facts, self.budget)

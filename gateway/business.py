@@ -12,18 +12,18 @@ from typing import Any, Final
 from gateway.ids import is_id
 from gateway.metrics import GatewayMetrics
 from gateway.schema import MAX_PLAYED_MS, MODES, OUTCOMES, REASON, OutcomeRequest
-from scheduler.judgements import Judgements
-from scheduler.results import Judgement
+from scheduler.business_outcomes import BusinessOutcomes
+from scheduler.results import BusinessOutcome
 from shared.errors import SpeechError
 
 _REASON: Final = re.compile(REASON)
 
 
-class BusinessOutcomes:
+class OutcomeRecorder:
     """Records outcomes and counts those that are new."""
 
-    def __init__(self, judgements: Judgements, metrics: GatewayMetrics) -> None:
-        self._judgements = judgements
+    def __init__(self, kept: BusinessOutcomes, metrics: GatewayMetrics) -> None:
+        self._kept = kept
         self._metrics = metrics
 
     async def record(
@@ -35,22 +35,22 @@ class BusinessOutcomes:
         """
         outcome = _checked(said)
         text = json.dumps(outcome, separators=(",", ":"))
-        recorded = await self._judgements.record(principal, request_id, text)
+        recorded = await self._kept.record(principal, request_id, text)
         if recorded.verdict == "unknown":
             raise SpeechError("result_not_found", "no such request is known, or no longer")
         if recorded.verdict == "conflict":
             raise SpeechError("outcome_conflict", "another outcome of this request is recorded")
         is_new = recorded.verdict == "recorded"
         if is_new:
-            self._metrics.judged(outcome["outcome"], outcome["mode"])
+            self._metrics.outcome_recorded(outcome["outcome"], outcome["mode"])
         return {**outcome, "recorded_at_unix_ms": recorded.at_ms}, is_new
 
 
-def judged(judgement: Judgement | None) -> dict[str, Any] | None:
+def as_evidence(outcome: BusinessOutcome | None) -> dict[str, Any] | None:
     """A recorded outcome as the evidence has it."""
-    if judgement is None:
+    if outcome is None:
         return None
-    return {**json.loads(judgement.text), "recorded_at_unix_ms": judgement.at_ms}
+    return {**json.loads(outcome.text), "recorded_at_unix_ms": outcome.at_ms}
 
 
 def _checked(said: OutcomeRequest) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from gateway.access import entry_of
 from gateway.auth import PRINCIPAL
 from gateway.bodies import read_json
-from gateway.business import BusinessOutcomes
+from gateway.business import OutcomeRecorder
 from gateway.documents import Documents
 from gateway.envelope import id_headers
 from gateway.evidence import EvidenceReader
@@ -30,7 +30,7 @@ class Endpoints:
         cancellation: Cancellation,
         results: ResultReader,
         evidence: EvidenceReader,
-        outcomes: BusinessOutcomes,
+        outcomes: OutcomeRecorder,
     ) -> None:
         self._documents = documents
         self._cancellation = cancellation

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.business import judged
+from gateway.business import as_evidence
 from gateway.call import SpeechCall
 from gateway.documents import BUSINESS_AUTHORITY
 from gateway.results import found, told
@@ -78,7 +78,7 @@ class EvidenceReader:
             "kept_until_unix_ms": now_ms + left_ms if end else None,
             "request": {**named, **known} if known else None,
             "governance": self._governance(record, digest),
-            "business_outcome": judged(record.judgement),
+            "business_outcome": as_evidence(record.business_outcome),
         }
 
     def _governance(self, record: JobRecord, manifest_digest: str | None) -> dict[str, Any]:

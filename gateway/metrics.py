@@ -59,11 +59,11 @@ class GatewayMetrics:
         self._gaps = registry.histogram(
             "inter_chunk_seconds", "Between two frames of a stream", FRAME_BUCKETS_S
         )
-        self._judged = registry.counter(
+        self._business_outcomes = registry.counter(
             "business_outcomes_total", "What callers' business made of speech", "outcome", "mode"
         )
         for outcome, mode in product(OUTCOMES, MODES):
-            self._judged.labels(outcome, mode)
+            self._business_outcomes.labels(outcome, mode)
         for code, spec in CODES.items():
             if spec.type in OURS:
                 for route in speech_routes:
@@ -83,8 +83,8 @@ class GatewayMetrics:
     def rejected(self, code: str) -> None:
         self._rejected.labels(code).inc()
 
-    def judged(self, outcome: str, mode: str) -> None:
-        self._judged.labels(outcome, mode).inc()
+    def outcome_recorded(self, outcome: str, mode: str) -> None:
+        self._business_outcomes.labels(outcome, mode).inc()
 
     def inside(self, open_requests: int) -> None:
         self._open.set(open_requests)

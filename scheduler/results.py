@@ -20,7 +20,7 @@ READ_AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class BusinessOutcome:
     """What was said of a request, and when, on Redis's clock."""
 
     text: str
@@ -31,7 +31,8 @@ class Judgement:
 class JobRecord:
     """One job as Redis has it. ``end`` is None while it lives; ``facts`` are the gateway's.
 
-    ``admitted_ms`` is on Redis's clock. ``judgement``: what the caller's business said afterwards.
+    ``admitted_ms`` is on Redis's clock. ``business_outcome``: what the caller's business
+    said afterwards.
     """
 
     job_id: str
@@ -43,7 +44,7 @@ class JobRecord:
     end: End | None
     facts: dict[str, Any]
     admitted_ms: int
-    judgement: Judgement | None
+    business_outcome: BusinessOutcome | None
 
 
 class Results:
@@ -75,7 +76,7 @@ class Results:
             end=_end(job) if job[b"state"] == b"ended" else None,
             facts=json.loads(job[b"facts"]),
             admitted_ms=int(job[b"admitted_ms"]),
-            judgement=_judgement(job),
+            business_outcome=_business_outcome(job),
         )
 
     async def clock(self, job_id: str) -> tuple[int, int]:
@@ -124,6 +125,8 @@ def _end(job: dict[bytes, bytes]) -> End:
     )
 
 
-def _judgement(job: dict[bytes, bytes]) -> Judgement | None:
-    text = job.get(b"judgement")
-    return None if text is None else Judgement(text.decode(), int(job[b"judged_ms"]))
+def _business_outcome(job: dict[bytes, bytes]) -> BusinessOutcome | None:
+    text = job.get(b"business_outcome")
+    if text is None:
+        return None
+    return BusinessOutcome(text.decode(), int(job[b"business_outcome_ms"]))

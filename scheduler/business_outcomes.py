@@ -1,4 +1,4 @@
-"""Keeps what the caller's business made of a request, beside its outcome and as long as that."""
+"""Keeps what the caller's business made of a request, beside its end and as long as that."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ Verdict = Literal["recorded", "repeated", "conflict", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """``at_ms``: when the first judgement came, on Redis's clock; 0 of an unknown request."""
+    """``at_ms``: when the first outcome came, on Redis's clock; 0 of an unknown request."""
 
     verdict: Verdict
     at_ms: int
 
 
-class Judgements:
-    """Records judgements on behalf of a principal, who can't reach anyone else's requests."""
+class BusinessOutcomes:
+    """Records outcomes on behalf of a principal, who can't reach anyone else's requests."""
 
     def __init__(self, redis: Redis, namespace: str) -> None:
         self._scripts = AsyncScripts(redis, namespace)
 
-    async def record(self, principal: str, request_id: str, judgement: str) -> Recorded:
+    async def record(self, principal: str, request_id: str, outcome: str) -> Recorded:
         """The first stays; ``repeated`` is one with the same text, ``conflict`` any other."""
         with refusing_when_away():
-            verdict, at_ms = await self._scripts.call("judge", principal, request_id, judgement)
+            verdict, at_ms = await self._scripts.call(
+                "record_outcome", principal, request_id, outcome
+            )
         return Recorded(verdict.decode(), int(at_ms))
