@@ -91,7 +91,7 @@ class GatewayClient:
     def evidence(self, request_id: str) -> dict[str, Any]:
         return self._get(_of(request_id, paths.EVIDENCE))
 
-    def judge(self, request_id: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
+    def record_outcome(self, request_id: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
         """Record an outcome of a request; the same again is no other."""
         with self._reaching():
             reply = self._http.post(_of(request_id, paths.OUTCOME), **_json_body(outcome))

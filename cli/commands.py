@@ -197,7 +197,7 @@ def outcome(
     as_json: options.AsJson = False,
 ) -> None:
     """Say, once, what became of a request's speech. It is kept with the evidence."""
-    from cli import evidence as command
+    from cli import outcome as command
 
     said = {
         "outcome": outcome,
@@ -205,7 +205,7 @@ def outcome(
         "reason": reason,
         "reference": reference,
     }
-    command.judge(url, request_id, said, api_key=_key(api_key), as_json=as_json)
+    command.run(url, request_id, said, api_key=_key(api_key), as_json=as_json)
 
 
 @app.command(short_help="Hold a deployment to the contract.")

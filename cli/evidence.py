@@ -1,4 +1,4 @@
-"""``psionic-csm evidence`` and ``outcome``: what is known of a request, and what was made of it."""
+"""``psionic-csm evidence``: what is known of a request."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from cli import audio_file, show
 from cli.client import GatewayClient
+from cli.outcome import in_words
 
 
 def run(
@@ -24,17 +25,6 @@ def run(
         show.document(evidence)
     elif output is None:
         show.facts(_facts(evidence))
-
-
-def judge(
-    url: str, request_id: str, outcome: Mapping[str, Any], *, api_key: str | None, as_json: bool
-) -> None:
-    with GatewayClient(url, api_key=api_key) as client:
-        recorded = client.judge(request_id, outcome)
-    if as_json:
-        show.document(recorded)
-    else:
-        show.facts([(request_id, _outcome(recorded["business_outcome"]))])
 
 
 def _facts(evidence: Mapping[str, Any]) -> list[tuple[str, str | None]]:
@@ -59,7 +49,7 @@ def _facts(evidence: Mapping[str, Any]) -> list[tuple[str, str | None]]:
         ("seed", str(end["seed"]) if end else None),
         ("manifest", governance["manifest_sha256"]),
         ("missing", ", ".join(artifact.get("missing_governance_blocks", ())) or None),
-        ("outcome", _outcome(evidence["business_outcome"])),
+        ("outcome", in_words(evidence["business_outcome"])),
         ("kept until", _time(evidence["kept_until_unix_ms"])),
     ]
 
@@ -76,13 +66,6 @@ def _speaker(end: Mapping[str, Any]) -> str | None:
     if not end.get("worker_id"):
         return None
     return f"{end['worker_id']} on {end['backend']}, attempt {end['attempt']}"
-
-
-def _outcome(outcome: Mapping[str, Any] | None) -> str:
-    if outcome is None:
-        return "none recorded"
-    reason = f", {outcome['reason']}" if outcome["reason"] else ""
-    return f"{outcome['outcome']} ({outcome['mode']}{reason})"
 
 
 def _time(unix_ms: int | None) -> str | None:

@@ -63,7 +63,7 @@ def run(wish: Wish) -> None:
                 secrets=session.secrets,
             ),
         )
-    table.judge()
+    table.raise_first_failure()
 
 
 def verdicts(plan: Sequence[Check], session: Run, *, keep_going: bool) -> Iterator[Verdict]:
@@ -73,13 +73,13 @@ def verdicts(plan: Sequence[Check], session: Run, *, keep_going: bool) -> Iterat
         if has_failed and not keep_going:
             yield Verdict(check.name, report.NOT_RUN)
             continue
-        verdict = judged(check, session)
+        verdict = verdict_on(check, session)
         has_failed = has_failed or verdict.is_failure
         yield verdict
         keep_going = keep_going and verdict.outcome != report.UNREACHABLE
 
 
-def judged(check: Check, session: Run) -> Verdict:
+def verdict_on(check: Check, session: Run) -> Verdict:
     """How one check ends. What is said of it has no secrets."""
     began = monotonic_ms()
 
@@ -118,7 +118,7 @@ class Table:
             )
             show.out().print(Text(line.rstrip()))
 
-    def judge(self) -> None:
+    def raise_first_failure(self) -> None:
         """Raises CommandFailed for the first failure."""
         failures = [verdict for verdict in self.verdicts if verdict.is_failure]
         if failures:

@@ -16,6 +16,7 @@ from starlette.types import Send
 from gateway.call import SpeechCall
 from gateway.envelope import error_response
 from gateway.facts import Facts
+from gateway.finish import Finish, Tally
 from gateway.headers import (
     BUDGET_EXCEEDED,
     REPLAYED,
@@ -23,7 +24,6 @@ from gateway.headers import (
     result_headers,
     stream_headers,
 )
-from gateway.outcome import Outcome, Tally
 from gateway.player import PIECE_BYTES, Line, Player
 from gateway.samples import Budget, Samples
 from gateway.speech import Speech
@@ -80,15 +80,15 @@ class Delivery:
     async def _one_shot(self, take: Take, line: Line, entry: Entry) -> None:
         with Samples(self._budget) as samples:
             try:
-                outcome = await _heard_out(take, samples)
+                finish = await _heard_out(take, samples)
                 size, pieces = await self._whole(take, samples)
             except SpeechError as error:
                 samples.release()
                 await self._refuse(take.call, error, _marks(take), line, entry)
                 return
-            _note(entry, outcome)
+            _note(entry, finish)
             try:
-                await self._begin_whole(take, outcome, size, line)
+                await self._begin_whole(take, finish, size, line)
                 await line.write_all(pieces)
             except SpeechError as error:
                 entry["code"] = error.code  # told by a body that is shorter than announced
@@ -111,13 +111,11 @@ class Delivery:
                 pcm = b"".join([piece async for piece in samples.all(take)])
                 return await asyncio.to_thread(take.call.transport.encoded, pcm)
 
-    async def _begin_whole(
-        self, take: Take, outcome: Outcome, size: int | None, line: Line
-    ) -> None:
+    async def _begin_whole(self, take: Take, finish: Finish, size: int | None, line: Line) -> None:
         kept_ms = self._settings.queue.result_ttl_ms if take.kept_ms is None else take.kept_ms
         headers = {
-            **execution_headers(take.call, outcome.served, outcome.terminal.runtime_image_ref),
-            **result_headers(outcome, seed=take.call.job.seed, kept_ms=kept_ms),
+            **execution_headers(take.call, finish.served, finish.terminal.runtime_image_ref),
+            **result_headers(finish, seed=take.call.job.seed, kept_ms=kept_ms),
             **_marks(take),
         }
         if size is not None:
@@ -143,8 +141,8 @@ class Delivery:
         failure = await player.play(event)
         if failure is not None:
             entry["code"] = failure.code
-        elif player.outcome is not None:
-            _note(entry, player.outcome)
+        elif player.finish is not None:
+            _note(entry, player.finish)
 
     async def _refuse(
         self,
@@ -166,13 +164,13 @@ class Delivery:
         await response({"type": "http"}, _no_receive, line.send)
 
 
-async def _heard_out(take: Take, samples: Samples) -> Outcome:
-    """The outcome of a job whose every frame was heard. Raises SpeechError for any other end."""
+async def _heard_out(take: Take, samples: Samples) -> Finish:
+    """The finish of a job whose every frame was heard. Raises SpeechError for any other end."""
     tally = Tally()
     while isinstance(event := await take.next(), FrameRecord):
         tally.take(event.pcm)
         samples.add(event.pcm)
-    return tally.judge(event, replayed=take.replayed)
+    return tally.finish(event, replayed=take.replayed)
 
 
 async def _after(head: bytes, pieces: Pieces) -> Pieces:
@@ -205,10 +203,10 @@ def _marks(take: Take) -> dict[str, str]:
     return marks
 
 
-def _note(entry: Entry, outcome: Outcome) -> None:
+def _note(entry: Entry, finish: Finish) -> None:
     entry.update(
-        finish_reason=outcome.end.finish_reason,
-        generation_ms=outcome.end.full_generation_latency_ms,
+        finish_reason=finish.end.finish_reason,
+        generation_ms=finish.end.full_generation_latency_ms,
     )
 
 

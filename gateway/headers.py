@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.call import SpeechCall
 from gateway.envelope import EXECUTION_MODE, flag, id_headers, printable
-from gateway.outcome import Outcome
+from gateway.finish import Finish
 from gateway.runtime import Served
 from gateway.streams import STREAMING_MODE
 from shared.governance.artifacts import GOVERNANCE_SCHEMA, Artifact
@@ -70,12 +70,12 @@ def stream_headers(stream_format: str) -> dict[str, str]:
     }
 
 
-def result_headers(outcome: Outcome, *, seed: int | None, kept_ms: int) -> dict[str, str]:
+def result_headers(finish: Finish, *, seed: int | None, kept_ms: int) -> dict[str, str]:
     """On a one-shot answer with audio: what was generated, on what, and how long it took.
 
     ``kept_ms``: for how long the audio is kept from now on.
     """
-    terminal, end = outcome.terminal, outcome.end
+    terminal, end = finish.terminal, finish.end
     headers = {
         "x-psionic-csm-generated-frame-count": str(terminal.generated_frame_count),
         "x-psionic-csm-prompt-frame-count": str(terminal.prompt_frame_count),
@@ -85,7 +85,7 @@ def result_headers(outcome: Outcome, *, seed: int | None, kept_ms: int) -> dict[
         "x-psionic-csm-pcm16-sha256": terminal.pcm16_sha256 or "",
         "x-psionic-first-audio-latency-ms": str(end.first_audio_latency_ms),
         "x-psionic-full-generation-latency-ms": str(end.full_generation_latency_ms),
-        "x-psionic-output-duration-ms": str(outcome.duration_ms),
+        "x-psionic-output-duration-ms": str(finish.duration_ms),
         "x-psionic-stream-chunk-count": "1",
         "x-psionic-residency-mode": printable(terminal.residency),
         "x-psionic-accelerated-backend": printable(terminal.accelerated_backend),

@@ -9,8 +9,8 @@ from typing import Any, Final
 from starlette.types import Send
 
 from gateway.envelope import error_body
+from gateway.finish import Finish, Tally, failure_of
 from gateway.formats import AUDIO
-from gateway.outcome import Outcome, Tally, failure_of
 from gateway.runtime import Served
 from gateway.streams import Chunk, Framing
 from gateway.take import Take
@@ -54,7 +54,7 @@ class Player:
     def __init__(self, take: Take, framing: Framing, line: Line) -> None:
         self.line = line
         self.served = Served()
-        self.outcome: Outcome | None = None
+        self.finish: Finish | None = None
         self._take = take
         self._framing = framing
         self._tally = Tally()
@@ -74,7 +74,7 @@ class Player:
         else:
             event = await self._take.next_within_budget()
         if isinstance(event, End):
-            self._tally.judge(event, replayed=self._take.replayed)
+            self._tally.finish(event, replayed=self._take.replayed)
             raise SpeechError("no_audio_generated", "the job ended before the first frame")
         return event
 
@@ -89,7 +89,7 @@ class Player:
             while isinstance(heard := await self._take.next(), FrameRecord):
                 await self._send(heard)
             self._end = heard
-            self.outcome = self._tally.judge(heard, replayed=self._take.replayed)
+            self.finish = self._tally.finish(heard, replayed=self._take.replayed)
             await self.line.write(await self._made(self._framing.tail))
         except SpeechError as failure:
             await self._tell(failure)

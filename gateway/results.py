@@ -8,9 +8,9 @@ from typing import Any
 from starlette.responses import Response, StreamingResponse
 
 from gateway.envelope import id_headers
+from gateway.finish import Tally, failure_of
 from gateway.formats import CONTENT_TYPES, WAV
 from gateway.headers import result_headers
-from gateway.outcome import Tally, failure_of
 from gateway.terminals import terminal_keys
 from scheduler.results import JobRecord, Results
 from shared.errors import SpeechError
@@ -38,12 +38,12 @@ class ResultReader:
             tally.take(frame.pcm)
         if tally.frames == 0:
             raise SpeechError("result_not_found", "the audio is no longer kept")
-        outcome = tally.judge(record.end, replayed=True)
+        finish = tally.finish(record.end, replayed=True)
         kept_ms = await self._results.kept_ms(record.job_id)
         size = tally.frames * FRAME_BYTES
         headers = {
             **id_headers(record.request_id),
-            **result_headers(outcome, seed=record.facts.get("seed"), kept_ms=kept_ms),
+            **result_headers(finish, seed=record.facts.get("seed"), kept_ms=kept_ms),
             "content-length": str(HEADER_BYTES + size),
         }
         return StreamingResponse(

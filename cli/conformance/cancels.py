@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
-from cli.conformance.envelope import refused, verdict
+from cli.conformance.envelope import as_in_table, refused
 from cli.conformance.framings import Event, line_event
 from cli.conformance.promise import Broken, Skipped, promised, same
 from cli.conformance.run import LONG_TEXT, Run
@@ -56,7 +56,7 @@ def running(run: Run) -> None:
     last = rest[-1] if rest else None
     promised(last is not None and last.kind == "error", "a cancelled stream has no error event")
     assert last is not None
-    verdict(last.document["error"], "cancelled")
+    as_in_table(last.document["error"], "cancelled")
     same("the error event's failure_code", "cancelled", last.document["failure_code"])
     _stays_cancelled(run, name, body)
 

@@ -25,14 +25,14 @@ def refused(reply: Reply, *codes: str, request_id: str | None = None) -> str:
     code = str(error["code"])
     promised(code in codes, f"the code is {{}}, not {_either(codes)}", code)
     same("the status", CODES[code].status, reply.status)
-    verdict(error, code)
+    as_in_table(error, code)
     _headers(reply.headers, code, request_id)
     if request_id is not None:
         same("the envelope's request_id", request_id, error["request_id"])
     return code
 
 
-def verdict(error: Mapping[str, Any], code: str) -> None:
+def as_in_table(error: Mapping[str, Any], code: str) -> None:
     """Type and verdicts of an error object, as the table of codes has them. Raises Broken."""
     fits(Error, error, "the error")
     same("the code", code, error["code"])

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pytest
 
-from cli import evidence, main
+from cli import evidence, main, outcome
 from cli.exits import OK, REFUSED, CommandFailed
 
 WHOLE: dict[str, Any] = {
@@ -72,7 +72,7 @@ class Gateway:
             raise CommandFailed(REFUSED, "no such request", code="result_not_found")
         return self.told
 
-    def judge(self, request_id: str, outcome: dict[str, Any]) -> Any:
+    def record_outcome(self, request_id: str, outcome: dict[str, Any]) -> Any:
         type(self).heard = request_id, outcome
         return {"request_id": request_id, "business_outcome": outcome}
 
@@ -82,7 +82,8 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> type[Gateway]:
     class Own(Gateway):
         pass
 
-    monkeypatch.setattr(evidence, "GatewayClient", Own)
+    for command in (evidence, outcome):
+        monkeypatch.setattr(command, "GatewayClient", Own)
     return Own
 
 

@@ -15,7 +15,7 @@ from cli.conformance.plan import DISABLED, PLANS, SERVING
 from cli.conformance.report import Verdict
 from cli.conformance.run import Run
 from cli.conformance.wire import Wire
-from cli.smoke import judged
+from cli.smoke import verdict_on
 from tests.cli.conformance.liar import Liar, Lie, truth
 from tests.gateway.served import served
 from tests.gateway.world import gateway_settings
@@ -46,7 +46,7 @@ class Deployment:
         found = next(check for check in PLANS[self.expect] if check.name == name)
         self.liar.lie, self.liar.live = lie, live
         try:
-            return judged(found, Run(Wire(self.client, timeout_s), self.api_key))
+            return verdict_on(found, Run(Wire(self.client, timeout_s), self.api_key))
         finally:
             self.liar.lie = truth
 

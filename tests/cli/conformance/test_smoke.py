@@ -23,7 +23,7 @@ from cli.conformance.wire import Wire
 from cli.conformance.withholding import MOST_SHOWN, WITHHELD, shown, withheld
 from cli.exits import NOT_GENUINE, OK, REFUSED, UNREACHABLE, USAGE
 from cli.redis_server import free_port
-from cli.smoke import judged, verdicts
+from cli.smoke import verdict_on, verdicts
 from tests.cli.conformance.conftest import KEY, Deployment
 from tests.cli.conformance.liar import Lie, Said, truth
 
@@ -276,7 +276,7 @@ def test_an_answer_that_hangs_or_breaks_off_is_a_broken_promise(answer: Any, wor
             raise answer
         return httpx.Response(200, content=answer())
 
-    verdict = judged(
+    verdict = verdict_on(
         Check("live", lambda run: str(run.wire.get("/health"))), run_against(reply, 0.1)
     )
 

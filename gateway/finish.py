@@ -1,4 +1,4 @@
-"""How a job ended, judged: audio that may be handed over, or the failure that is told."""
+"""How a job finished: audio that may be handed over, or the failure that is told."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AT_FAULT: Final = {"context_overflow": "input"}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Finish:
     """A job that ended with audio, and its worker's statement."""
 
     end: End
@@ -60,8 +60,8 @@ class Tally:
         self.frames += 1
         self._digest.update(pcm)
 
-    def judge(self, end: End, *, replayed: bool = False) -> Outcome:
-        """The outcome of a job whose every frame passed. Raises SpeechError otherwise."""
+    def finish(self, end: End, *, replayed: bool = False) -> Finish:
+        """The finish of a job whose every frame passed. Raises SpeechError otherwise."""
         failure = failure_of(end)
         if failure is not None:
             raise failure
@@ -74,7 +74,7 @@ class Tally:
             raise SpeechError("no_audio_generated", "the model ended before the first frame")
         if self.frames != terminal.generated_frame_count or not self._agrees(terminal):
             raise SpeechError("internal_error", "the audio is not what its worker states")
-        return Outcome(end, terminal)
+        return Finish(end, terminal)
 
     def _agrees(self, terminal: Terminal) -> bool:
         return terminal.pcm16_sha256 == str(self._digest)
