@@ -104,6 +104,10 @@ class Activity:
             self._console.print(Text(f"... {text}"))
         self._last = text
 
+    def note(self, rows: Sequence[tuple[str, str | None]]) -> None:
+        """Labels and values that stay, above the line."""
+        facts(rows, self._console)
+
     def flicker(self, text: str) -> None:
         """As a call, for numbers that change quickly: shown on a terminal only."""
         if self._status is not None:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from cli import audio_file, limits, show, spoken
-from cli.artifacts import chosen_or_demo
+from cli import audio_file, show, spoken
+from cli.artifacts import chosen_or_demo, open_artifact
 from cli.client import GatewayClient
+from cli.limits import SpeechLimits, limits_on
 from cli.logs import LogStream
 from cli.show import Activity
 from cli.signals import Interrupted, Signals
@@ -74,10 +75,10 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An answer, and what the artifact says of itself, in named lines."""
+    """An answer, and what its artifact says that it can't say of this text."""
 
     answer: Spoken
-    warnings: list[tuple[str, str]]
+    limits: SpeechLimits | None
 
 
 def run(wish: Wish, environment: Mapping[str, str] = os.environ) -> None:
@@ -98,7 +99,8 @@ def _spoken(wish: Wish, environment: Mapping[str, str]) -> Told:
         if wish.url is None:
             return _by_own_stack(wish, activity, signals, environment)
         with signals.raising(), GatewayClient(wish.url, api_key=wish.api_key) as client:
-            return _ask(client, wish, activity)
+            limits = _warned(wish, client.health().get("speech_limits"), activity)
+            return Told(_ask(client, wish, activity), limits)
 
 
 def _by_own_stack(
@@ -106,19 +108,27 @@ def _by_own_stack(
 ) -> Told:
     with signals.raising():
         artifact = chosen_or_demo(wish.artifact, activity, environment)
+        limits = _warned(wish, open_artifact(artifact).published_limits(), activity)
     log = LogStream(sys.stderr if wish.verbose else None, colour=sys.stderr.isatty())
     plan = StackPlan(artifact=artifact, lanes=wish.lanes, private=True)
     activity("starting Redis, scheduler, worker and gateway")
     with Stack(plan, log, signals, environment) as stack:
         with signals.raising(), GatewayClient(stack.url, api_key=wish.api_key) as client:
             stack.wait_until_ready(client, timeout_s=START_WAIT_S, notify=activity)
-            told = _ask(client, wish, activity)
+            answer = _ask(client, wish, activity)
         activity("shutting down")
-    return told
+    return Told(answer, limits)
 
 
-def _ask(client: GatewayClient, wish: Wish, activity: Activity) -> Told:
-    warnings = limits.warnings(client.health(), wish.spoken())
+def _warned(wish: Wish, stated: Any, activity: Activity) -> SpeechLimits | None:
+    """Says what can't be said before anybody waits for it."""
+    limits = limits_on(wish.spoken(), stated)
+    if limits is not None:
+        activity.note(limits.rows())
+    return limits
+
+
+def _ask(client: GatewayClient, wish: Wish, activity: Activity) -> Spoken:
     activity("speaking")
     began = time.monotonic()
     if not wish.stream:
@@ -135,7 +145,7 @@ def _ask(client: GatewayClient, wish: Wish, activity: Activity) -> Told:
 
         answer = spoken.from_events(client.stream(wish.body()), heard)
     spoken.check(answer)
-    return Told(answer, warnings)
+    return answer
 
 
 def _report(wish: Wish, told: Told, took_s: float) -> None:
@@ -143,12 +153,11 @@ def _report(wish: Wish, told: Told, took_s: float) -> None:
     answer = told.answer
     console = show.err() if audio_file.is_standard_output(wish.output) else show.out()
     if wish.as_json:
+        limits = told.limits.facts() if told.limits else None
         document = {**answer.facts(), "file": str(wish.output), "verified": True}
-        show.document(document, console)
-        return
-    show.facts(_rows(wish, answer, took_s), console)
-    if told.warnings:
-        show.facts(told.warnings, show.err())
+        show.document({**document, "speech_limits": limits}, console)
+    else:
+        show.facts(_rows(wish, answer, took_s), console)
 
 
 def _rows(wish: Wish, answer: Spoken, took_s: float) -> list[tuple[str, str | None]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cli import demo, exits, limits, main, speak, status
+from cli import demo, exits, main, speak, status
 from cli.exits import NOT_GENUINE, NOT_STARTED, REFUSED, UNREACHABLE, USAGE, CommandFailed
 from cli.signals import Interrupted
 from cli.speak import Wish
@@ -56,18 +56,6 @@ def test_only_what_was_asked_for_is_in_the_request() -> None:
     spelled = Wish("hi", Path("x.wav"), spell_out=True).body()
     assert spelled["text_normalization"] == "spoken_en"
     assert full["psionic_csm"] == {"temperature": 0.0}
-
-
-def test_a_warning_is_of_the_words_that_are_spoken() -> None:
-    """Spelled out, a text has other words than it is written with: those may be unknown."""
-    health = {"speech_limits": {"note": "Few words.", "vocabulary": ["at", "three", "p", "m"]}}
-    written, spelled = (
-        limits.warnings(health, Wish("At 3:05 pm", Path("x.wav"), spell_out=out).spoken())
-        for out in (False, True)
-    )
-
-    assert written[1] == ("unknown", "3, 05, pm")
-    assert spelled[1] == ("unknown", "oh, five")
 
 
 def test_each_request_has_an_id_of_its_own() -> None:
