@@ -24,7 +24,7 @@ from gateway.headers import (
     result_headers,
     stream_headers,
 )
-from gateway.player import PIECE_BYTES, Line, Player
+from gateway.player import PIECE_BYTES, Line, Player, first_event
 from gateway.samples import Budget, Samples
 from gateway.speech import Speech
 from gateway.streams import framing_for
@@ -123,13 +123,13 @@ class Delivery:
         await line.begin(take.call.transport.audio_type, headers)
 
     async def _stream(self, take: Take, stream_format: str, line: Line, entry: Entry) -> None:
-        framing = framing_for(take.call.transport)
-        player = Player(take, framing, line)
         try:
-            event = await player.first()
+            event = await first_event(take)
+            framing = framing_for(take.call.transport)  # and its encoder: not while it waits
         except SpeechError as error:
             await self._refuse(take.call, error, _marks(take), line, entry)
             return
+        player = Player(take, framing, line)
         worker_id = take.claimed.worker_id if take.claimed else None
         player.served = await self._facts.served(take.call.artifact, worker_id)
         headers = {

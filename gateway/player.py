@@ -48,6 +48,25 @@ class Line:
         await self.write(bytes(waiting), more=False)
 
 
+async def first_event(take: Take) -> FrameRecord | None:
+    """The first frame, or None when the voice turn's budget is used up before it.
+
+    Raises SpeechError when the job ends, or can't be heard any more, before either; and when it
+    is known already that it was cancelled.
+    """
+    recorded = take.recorded
+    if recorded is not None and (failure := failure_of(recorded)) is not None:
+        raise failure
+    if take.call.transport.stream_format == AUDIO:
+        event: FrameRecord | End | None = await take.next()
+    else:
+        event = await take.next_within_budget()
+    if isinstance(event, End):
+        Tally().finish(event, replayed=take.replayed)
+        raise SpeechError("no_audio_generated", "the job ended before the first frame")
+    return event
+
+
 class Player:
     """Plays one take out over one line, in one framing."""
 
@@ -59,24 +78,6 @@ class Player:
         self._framing = framing
         self._tally = Tally()
         self._end: End | None = None
-
-    async def first(self) -> FrameRecord | None:
-        """The first frame, or None when the voice turn's budget is used up before it.
-
-        Raises SpeechError when the job ends, or can't be heard any more, before either; and when it
-        is known already that it was cancelled.
-        """
-        recorded = self._take.recorded
-        if recorded is not None and (failure := failure_of(recorded)) is not None:
-            raise failure
-        if self._take.call.transport.stream_format == AUDIO:
-            event: FrameRecord | End | None = await self._take.next()
-        else:
-            event = await self._take.next_within_budget()
-        if isinstance(event, End):
-            self._tally.finish(event, replayed=self._take.replayed)
-            raise SpeechError("no_audio_generated", "the job ended before the first frame")
-        return event
 
     async def play(self, event: FrameRecord | None) -> SpeechError | None:
         """Send every event; returns the failure that was told, if there was one."""

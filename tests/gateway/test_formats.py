@@ -366,6 +366,29 @@ async def test_an_encoder_that_fails_is_a_defect(
     assert (stream.status, stream.code) == (500, "internal_error")
 
 
+async def test_a_stream_that_waits_holds_no_encoder(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An encoder costs up to 7 MiB: a stream has one from its first frame on, not in the queue."""
+    made: list[str] = []
+
+    class Counted(Encoder):
+        def __init__(self, name: str) -> None:
+            made.append(name)
+            super().__init__(name)
+
+    monkeypatch.setattr("gateway.formats.Encoder", Counted)
+    call = world.post({**HELLO, "response_format": "flac", "stream_format": "audio"})
+    claim = await world.worker.claim()
+    assert made == []
+
+    world.worker.post(claim, 0)
+    world.worker.end(claim, 1)
+
+    assert (await call.answer()).status == 200
+    assert made == ["flac"]
+
+
 async def test_a_tail_that_fails_ends_in_an_error(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
