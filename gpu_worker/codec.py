@@ -24,7 +24,10 @@ from torch import Tensor
 os.environ.setdefault("NO_TORCH_COMPILE", "1")
 
 from moshi.models import loaders
+from torch.nn import init
+from torch.overrides import TorchFunctionMode
 
+from gpu_worker.codec_layout import entries_of
 from gpu_worker.codec_transformer import CodecTransformer
 from gpu_worker.model.even import evenly
 from shared.wav import CODEBOOKS, FRAME_SAMPLES
@@ -32,6 +35,7 @@ from shared.wav import CODEBOOKS, FRAME_SAMPLES
 DECODING: Final = ("decoder.", "decoder_transformer.", "quantizer.", "upsample.")
 """Prefixes of the weights that decoding needs."""
 ENCODER_PARTS: Final = ("encoder", "encoder_transformer", "downsample")
+RANDOM_FILLS: Final = (init.kaiming_uniform_, init.uniform_)
 
 
 def default_mimi_config() -> dict[str, Any]:
@@ -41,8 +45,24 @@ def default_mimi_config() -> dict[str, Any]:
 
 def mimi_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Every weight of a Mimi of that configuration, by moshi's name, with its shape."""
-    empty = loaders.get_mimi(None, config, device="meta", num_codebooks=CODEBOOKS)
-    return {name: tuple(each.shape) for name, each in empty.state_dict().items()}
+    return {name: tuple(each.shape) for name, each in _empty_mimi(config).state_dict().items()}
+
+
+def _empty_mimi(config: dict[str, Any]) -> Any:
+    """A Mimi whose weights have shapes and no memory."""
+    with torch.device("meta"), _Unfilled():
+        return loaders.get_mimi(None, config, device="meta", num_codebooks=CODEBOOKS)
+
+
+class _Unfilled(TorchFunctionMode):
+    """Draws no random numbers for weights that a file's replace.
+
+    Without memory to fill, torch would do so symbolically, and import some 70 MB for it.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        return given["tensor"] if func in RANDOM_FILLS else func(*args, **given)
 
 
 def build_mimi(
@@ -54,18 +74,17 @@ def build_mimi(
 ) -> Any:
     """A ``moshi.models.MimiModel`` in float32 with these weights, frozen, in eval mode.
 
-    ``decode_only`` leaves the encoder out. The weights are copied, so a buffer that they are views
-    of can be freed. Raises KeyError, TypeError, ValueError or RuntimeError when configuration and
-    weights don't make one Mimi.
+    ``decode_only`` leaves the encoder out. Weights that are on the device and float32 already are
+    taken as they are, not copied. Raises KeyError, TypeError, ValueError or RuntimeError when
+    configuration and weights don't make one Mimi.
     """
-    mimi = loaders.get_mimi(None, config, device="meta", num_codebooks=CODEBOOKS)
+    mimi = _empty_mimi(config)
     if decode_only:
         for part in ENCODER_PARTS:
             setattr(mimi, part, torch.nn.Identity())
         weights = {name: each for name, each in weights.items() if name.startswith(DECODING)}
     mimi.load_state_dict(
-        {name: each.to(device, torch.float32, copy=True) for name, each in weights.items()},
-        assign=True,
+        {name: each.to(device, torch.float32) for name, each in weights.items()}, assign=True
     )
     if mimi.frame_size != FRAME_SAMPLES:
         raise ValueError(f"this Mimi makes {mimi.frame_size} samples a frame, not {FRAME_SAMPLES}")
@@ -178,11 +197,8 @@ class _EntrySum:
     """The entries that a frame's codes name, summed and projected, from one table of them all."""
 
     def __init__(self, part: Any) -> None:
-        layers = part.vq.layers
-        self.count = len(layers)
-        self.entries = torch.cat([layer.embedding for layer in layers])
-        for layer in layers:
-            layer._codebook._embedding = None  # moshi's own copy, made at its first use
+        self.count = len(part.vq.layers)
+        self.entries = entries_of(part)
         self._offsets = torch.arange(self.count, device=self.entries.device)
         self._offsets *= len(self.entries) // self.count
         self._project = part.output_proj

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from gpu_worker.model.products import Reordered, is_worth_reordering
@@ -22,6 +23,39 @@ def settle_mimi(mimi: Any) -> None:
             for name, layer in list(module.named_children()):
                 if settled := _settled(layer):
                     setattr(module, name, settled)
+    for part in (mimi.quantizer.rvq_first, mimi.quantizer.rvq_rest):
+        _settle_entries(part)
+
+
+def entries_of(part: Any) -> Tensor:
+    """All entries of a residual quantizer's codebooks in one table, [codebooks x size, dim].
+
+    That of a settled Mimi; of another, a new one.
+    """
+    if hasattr(part, "entries"):
+        table: Tensor = part.entries
+        return table
+    return _table(part)
+
+
+def _table(part: Any) -> Tensor:
+    layers = part.vq.layers
+    first: Tensor = layers[0].embedding
+    table = first.new_empty((len(layers), *first.shape))
+    for rows, layer in zip(table, layers, strict=True):
+        rows.copy_(layer.embedding)
+        layer._codebook._embedding = None  # moshi's own copy, made at its first use
+    return table.flatten(0, 1)
+
+
+def _settle_entries(part: Any) -> None:
+    """One table, of which each codebook's own entries are rows from here on."""
+    part.register_buffer("entries", _table(part), persistent=False)
+    layers = part.vq.layers
+    for rows, layer in zip(part.entries.chunk(len(layers)), layers, strict=True):
+        book = layer._codebook
+        # What moshi would divide one by the other.
+        book.embedding_sum, book.cluster_usage = rows, torch.ones_like(book.cluster_usage)
 
 
 def mimi_bytes(mimi: Any) -> int:

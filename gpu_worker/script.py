@@ -12,12 +12,13 @@ reads or writes and did not make itself must stay where it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakIdKeyDictionary
 
 from gpu_worker.capture import Run
 
@@ -51,7 +52,8 @@ def scripted(run: Run) -> Run:
 class _Notes(TorchDispatchMode):
     """Writes down every operator as it runs.
 
-    ``given`` are the tensors and packed weights that were there before.
+    ``given`` are the tensors and packed weights that were there before. What is made on the way is
+    not kept: it goes when the part itself no longer needs it.
     """
 
     def __init__(self) -> None:
@@ -60,7 +62,8 @@ class _Notes(TorchDispatchMode):
         self.is_uneven = False
         self._graph: Any = torch._C.Graph()
         self._values: dict[int, Any] = {}
-        self._made: dict[int, Tensor] = {}  # kept alive, so that no id is given out twice
+        self._constants: dict[str, Any] = {}
+        self._made: MutableMapping[Tensor, Any] = WeakIdKeyDictionary()  # type: ignore[no-untyped-call]
         self._threads = torch.get_num_threads()
 
     def finished(self) -> Any:
@@ -93,7 +96,9 @@ class _Notes(TorchDispatchMode):
 
     def _value(self, given: object) -> Any:
         if not isinstance(given, Tensor | torch.ScriptObject):
-            return self._graph.insertConstant(given)
+            return self._constant(given)
+        if isinstance(given, Tensor) and given in self._made:
+            return self._made[given]
         if id(given) not in self._values:
             self.given.append(given)
             value = self._graph.addInput()
@@ -101,12 +106,20 @@ class _Notes(TorchDispatchMode):
             self._values[id(given)] = value
         return self._values[id(given)]
 
+    def _constant(self, given: object) -> Any:
+        """Ten go with an operator; all that are equal are one. Python takes 1, 1.0 and True for
+        equal, but doesn't write them alike.
+        """
+        if (key := repr(given)) not in self._constants:
+            self._constants[key] = self._graph.insertConstant(given)
+        return self._constants[key]
+
     def _keep(self, value: Any, made: object) -> None:
         if isinstance(made, Tensor):
             value.setType(TENSOR)
             # What was written in place has its value already.
-            if id(made) not in self._values:
-                self._values[id(made)], self._made[id(made)] = value, made
+            if id(made) not in self._values and made not in self._made:
+                self._made[made] = value
         elif isinstance(made, list | tuple):
             value.setType(TENSORS)
             node = self._graph.create("prim::ListUnpack", [value], len(made))

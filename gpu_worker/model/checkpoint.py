@@ -150,8 +150,13 @@ def load_mimi(
     try:
         if artifact.manifest.file("mimi_config"):
             dimensions = json.loads(_read_text(artifact, "mimi_config", hub_roots))
-        weights = _read(artifact, "mimi_weight", hub_roots, read_safetensors)
-        mimi = build_mimi(dimensions, weights, device, decode_only=decode_only)
+        # The weights have no name here: what settles goes at once.
+        mimi = build_mimi(
+            dimensions,
+            _read(artifact, "mimi_weight", hub_roots, read_safetensors),
+            device,
+            decode_only=decode_only,
+        )
         if decode_only:
             settle_mimi(mimi)
     except (BadFile, KeyError, TypeError, ValueError, RuntimeError, AssertionError) as error:

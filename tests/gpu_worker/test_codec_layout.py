@@ -40,6 +40,12 @@ def codes(frames: int = FRAMES) -> Tensor:
     return torch.randint(2048, (frames, LANES, 32), generator=torch.Generator().manual_seed(5))
 
 
+def copied(mimi: Any) -> Any:
+    """Another Mimi of the same weights."""
+    tensors = {id(each): each for each in (*mimi.parameters(), *mimi.buffers())}
+    return copy.deepcopy(mimi, tensors)
+
+
 def waves(codec: StreamingMimi, frames: Tensor, active: Tensor = EVERY) -> Tensor:
     """[frames, lanes, 1920] float samples."""
     found = []
@@ -55,6 +61,21 @@ def test_every_kind_of_layer_is_replaced(settled: Any) -> None:
 
     assert {SettledLinear, SettledConv, SettledConvTranspose, DepthwiseConvTranspose} <= kinds
     assert mimi_bytes(settled) == mimi_bytes(random_mimi())
+
+
+def test_entries_are_held_once(settled: Any) -> None:
+    """All streams look codes up in one table, whose rows moshi's codebooks hold too, to the bit."""
+    parts = [settled.quantizer.rvq_first, settled.quantizer.rvq_rest]
+    theirs = random_mimi().quantizer
+
+    streams = [StreamingMimi(mimi, LANES) for mimi in (copied(settled), settled)]
+
+    for codec in streams:
+        held = [each.entries.data_ptr() for each in codec._sums]
+        assert held == [part.vq.layers[0]._codebook.embedding_sum.data_ptr() for part in parts]
+    for part, other in zip(parts, (theirs.rvq_first, theirs.rvq_rest), strict=True):
+        for layer, untouched in zip(part.vq.layers, other.vq.layers, strict=True):
+            assert torch.equal(layer.embedding, untouched.embedding)
 
 
 def test_samples_are_those_of_the_untouched_layers(settled: Any) -> None:
@@ -87,8 +108,7 @@ def test_lanes_stay_apart_bit_for_bit(settled: Any) -> None:
 
 def test_copies_share_the_weights(settled: Any) -> None:
     """A copied Mimi streams on its own without a second set of weights."""
-    tensors = {id(each): each for each in (*settled.parameters(), *settled.buffers())}
-    again = copy.deepcopy(settled, tensors)
+    again = copied(settled)
 
     frames = codes(3)
 

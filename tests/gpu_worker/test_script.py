@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
+from torch import Tensor
 
 from benchmarks.rig import Rig, open_model
 from gpu_worker.codec import StreamingMimi
@@ -13,7 +16,7 @@ from gpu_worker.model.cache import spans
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.model.even import GRAIN, evenly
 from gpu_worker.model.products import Int8, Plain, Product, Reordered
-from gpu_worker.script import scripted
+from gpu_worker.script import _Notes, scripted
 from gpu_worker.step import FrameStep
 from shared.governance.artifacts import Artifact
 from tests.gpu_worker.tiny import (
@@ -130,6 +133,50 @@ def test_memory_is_written_and_read_in_order() -> None:
     assert last.tolist() == [0.5, 0.5, 10, 9.5]
     repeat()
     assert seen.tolist() == [[11, 10.5], [110, 105], [110, 104.5]]
+
+
+def test_what_a_part_is_done_with_goes() -> None:
+    """Writing a part down keeps nothing alive, and takes no tensor for one that was before it."""
+    numbers, seen = torch.zeros(2), torch.zeros(9, 2)
+    left: list[weakref.ref[Tensor]] = []
+
+    def part() -> None:
+        for row in seen:
+            made = numbers + len(left)
+            row.copy_(made)
+            left.append(weakref.ref(made))
+            del made
+
+    repeat = scripted(part)
+    alive = [ref for ref in left if ref() is not None]
+    numbers.fill_(1)
+    repeat()
+
+    assert alive == []
+    assert seen[:, 0].tolist() == [*range(1, 10)]
+
+
+def test_equal_constants_are_written_once() -> None:
+    """A frame's thousands of operators share their numbers and flags; unequal kinds stay apart."""
+    numbers, out = torch.zeros(4), torch.zeros(2)
+
+    def part() -> None:
+        for _ in range(50):
+            numbers.add_(1, alpha=1)
+        out[0].copy_(numbers.sum(0, True)[0])
+        out[1].add_(1.0)
+
+    with _Notes() as notes:
+        part()
+    graph = notes.finished()
+    kinds = [node.kind() for node in graph.nodes()]
+    numbers.zero_()
+    torch._C._create_function_from_graph("part", graph)(*notes.given)
+
+    assert kinds.count("aten::add_") == 51
+    assert kinds.count("prim::Constant") < 10
+    assert numbers.tolist() == [50] * 4
+    assert out.tolist() == [200, 2]
 
 
 @pytest.mark.parametrize("make", [Plain, Reordered, Int8], ids=lambda make: make.__name__)
