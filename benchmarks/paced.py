@@ -24,9 +24,9 @@ from shared.messages import CODES_BYTES, ERROR, LENGTH, LOADING, READY, STOP
 from shared.wav import FRAME_BYTES, FRAME_SAMPLES
 
 ENGINE: Final = "paced_no_compute"
-MARKS: Final = ("eos", "nonfinite", "raise", "kill")
+MARKS: Final = ("eos", "nonfinite", "raise", "kill", "hang")
 """What happens in place of a frame of that index: the model ends; the row's numbers are not finite;
-the step raises; the process is killed."""
+the step raises; the process is killed; the step never returns, as with a device that hangs."""
 
 HELD_S: Final = 10.0
 """A step of so long is no pace but a way to hold the lanes: nobody's wait is estimated by it."""
@@ -123,6 +123,8 @@ class PacedRuntime(EngineThread):
                 raise StepFailed
             if row.due == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            while row.due == "hang":
+                time.sleep(HELD_S)
             if (end := _end(row)) is not None:
                 del self._rows[key]
                 events.append(end)

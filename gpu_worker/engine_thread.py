@@ -1,7 +1,8 @@
 """The engine's own thread, and the two queues between it and the worker's: commands, and events.
 
 An exception on that thread is not survived: ``poll`` raises :class:`EngineFault` once what was
-emitted before has been handed over, and the worker hands its jobs back and ends.
+emitted before has been handed over, and the worker hands its jobs back and ends. So it does when
+the thread is stuck (``gpu_worker.watchdog``).
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ Command = Generation | str
 
 
 class EngineFault(Exception):
-    """The engine's thread died. Its lanes are lost; the process has to end."""
+    """The engine's thread died or is stuck. Its lanes are lost; the process has to end."""
 
 
 class EngineThread(ABC):
     """Runs ``_main`` on a thread of its own. Public methods may be called from any thread."""
 
     def __init__(self) -> None:
+        self.rounds = 0
+        """How often it has come round to take commands: moves on while it has anything to do."""
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._events: SimpleQueue[list[Event] | None] = SimpleQueue()
         self._fault: BaseException | None = None
@@ -56,11 +59,15 @@ class EngineThread(ABC):
             raise EngineFault(type(self._fault).__name__) from self._fault
         return events
 
-    def close(self, timeout_s: float) -> None:
-        """End the engine's thread, leaving what it does; waits for it at most ``timeout_s``."""
+    def close(self, timeout_s: float) -> bool:
+        """End the engine's thread, leaving what it does; waits for it at most ``timeout_s``.
+
+        False: it still runs.
+        """
         self._commands.put(None)
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     @abstractmethod
     def _main(self) -> None:
@@ -68,6 +75,7 @@ class EngineThread(ABC):
 
     def _take_commands(self, *, wait: bool) -> list[Command] | None:
         """All that has been asked for since, at least one with ``wait``. None: it is to end."""
+        self.rounds += 1
         taken: list[Command] = []
         while (wait and not taken) or not self._commands.empty():
             command = self._commands.get()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 from gpu_worker.generation import SpeechRuntime
@@ -32,4 +34,14 @@ def serve(
     worker = Worker(settings, served, runtime, redis, signals, metrics, spans)
     answers = pages(metrics.registry, live=lambda: worker.is_live, ready=lambda: worker.is_ready)
     with side_port(settings.metrics, answers):
-        return worker.run()
+        code = worker.run()
+    if worker.is_engine_left:
+        _exit_at_once(code)
+    return code
+
+
+def _exit_at_once(code: int) -> None:
+    """Without the interpreter's end and the libraries', which may wait for a device that hangs."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -25,6 +25,7 @@ from gpu_worker.intake import Intake, Taken
 from gpu_worker.leases import FOREIGN_ARTIFACT, Lease
 from gpu_worker.link import Link, for_show
 from gpu_worker.metrics import WorkerMetrics
+from gpu_worker.watchdog import Watchdog
 from scheduler.carrier import Carrier
 from scheduler.queue import WorkQueue
 from scheduler.reaper import Reaper
@@ -44,7 +45,7 @@ DRAINED: Final = 0
 REDIS_REFUSED: Final = 69
 """Exit code (EX_UNAVAILABLE) after Redis called a command wrong, for which no job is to blame."""
 ENGINE_FAULT: Final = 70
-"""Exit code (EX_SOFTWARE) after the engine died; the supervisor starts the process again."""
+"""Exit code (EX_SOFTWARE) after the engine died or hung; a supervisor starts the process again."""
 
 IDLE_WAIT_S: Final = 0.25
 """How long an idle worker waits for RQ before it looks round: bounds how late it sees a signal."""
@@ -102,6 +103,9 @@ class Worker:
             self._queue, self._carrier, origin, self._stop, self.metrics, self._spans
         )
         self._lanes: dict[str, Lane] = {}
+        self._watchdog = Watchdog()
+        self.is_engine_left = False
+        """Whether the engine's thread still ran when the worker was done: it never may end."""
         self._link = Link()
         self._drain: Countdown | None = None
         self._renewal, self._reaping = Countdown(0), Countdown(0)
@@ -118,7 +122,7 @@ class Worker:
         return self._heartbeat.said == READY
 
     def run(self) -> int:
-        """Serve until told to stop or until the engine dies; returns the exit code."""
+        """Serve until told to stop or until the engine dies or hangs; returns the exit code."""
         log.info("worker_started", worker=self.identity.worker_id, queue=self._served.queue)
         self._runtime.start()
         is_fault = True
@@ -145,6 +149,7 @@ class Worker:
         """Once round the loop."""
         self._silent = Countdown(SILENT_MS)
         self._hear_engine(self._patience_s())
+        self._watchdog.look(self._runtime.rounds, is_busy=bool(self._lanes))
         if self._link.due:
             with self._link.attempt():
                 self._renew()
@@ -184,7 +189,7 @@ class Worker:
             with for_show("death"):
                 self._carrier.death()
             self._queue.farewell()
-        self._runtime.close(CLOSE_S)
+        self.is_engine_left = not self._runtime.close(CLOSE_S)
         self._spans.close()
         log.info("worker_stopped", worker=self.identity.worker_id, left_to_lapse=len(self._books))
 

@@ -45,7 +45,7 @@ def plan(admissions: int) -> PacedPlan:
         MAX_WAITING_PER_PRINCIPAL: str(2 * admissions),
         DRAIN_GRACE_MS: "0",
     }
-    return PacedPlan(lanes=1, step_ms=60_000, settings=settings)
+    return PacedPlan(lanes=1, step_ms=20_000, settings=settings)
 
 
 async def door(target: Target, redis: Redis, admissions: int, refusals: int) -> Door:

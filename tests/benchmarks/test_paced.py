@@ -114,6 +114,20 @@ def test_a_text_can_make_a_step_raise(runtime: PacedRuntime) -> None:
         runtime.poll(WAIT_S)
 
 
+def test_a_text_can_make_a_step_hang() -> None:
+    """It comes round no more, raises nothing, and doesn't end when it is told to."""
+    runtime = PacedRuntime(lanes=4, step_ms=1)
+    runtime.start()
+    runtime.submit(generation("[hang 2]"))
+
+    assert [len(runtime.poll(WAIT_S)) for _ in range(2)] == [1, 1]
+    assert runtime.poll(0.1) == []
+    rounds = runtime.rounds
+    assert runtime.poll(0.1) == []
+    assert runtime.rounds == rounds
+    assert not runtime.close(0.1)
+
+
 def test_a_stop_is_answered(runtime: PacedRuntime) -> None:
     """A stopped row makes nothing more and its lane is free; so says Released."""
     runtime.submit(generation(max_frames=100_000))

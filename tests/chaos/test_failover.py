@@ -15,6 +15,7 @@ from tests.conftest import until
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 
 MORTAL = "tests.chaos.mortal_worker"
+HASTY = "tests.chaos.hasty_worker"
 FRAMES = 60
 KEPT = {"PSIONIC_CSM_RESULT_TTL_MS": "60000", "PSIONIC_CSM_METADATA_TTL_MS": "60000"}
 AUDIBLE_AGAIN_S = 6.0
@@ -128,6 +129,36 @@ async def test_a_job_that_loses_both_attempts(open_site: OpenSite, stream: str |
         assert heard.pcm == undisturbed(heard.frames)
         if stream is not None:
             assert heard.frames == heard.facts["generated_frame_count"] > 0
+
+
+async def test_a_worker_whose_engine_hangs(open_site: OpenSite) -> None:
+    """Its process lives and renews its leases, but no step returns: it ends with 70, and those who
+    sat beside the text that did it are spoken to their end elsewhere.
+    """
+    async with open_site() as site:
+        site.gateway()
+        hasty = site.worker(module=(HASTY,))
+        await site.ready()
+        heard = [Heard(f"r{number}") for number in range(2)]
+        answers = [
+            site.callers.speaking(site.url, FRAMES, stream=JSONL, heard=each) for each in heard
+        ]
+        await until(lambda: all(each.frames > 5 for each in heard))
+        cause = Heard("cause")
+        answers.append(
+            site.callers.speaking(site.url, 40, stream=JSONL, heard=cause, input="[hang 5] Hello.")
+        )
+        code = await hasty.ended()
+        assert await site.callers.cancel(site.url, request_id="cause")
+        site.worker()
+
+        await asyncio.gather(*answers)
+
+        assert (code, hasty.said.count('"stuck"')) == (70, 1)
+        assert (cause.code, cause.frames) == ("cancelled", 5)
+        assert {(each.status, each.code) for each in heard} == {(200, None)}
+        assert {each.pcm for each in heard} == {undisturbed(FRAMES)}
+        assert {each.attempt for each in heard} == {2}
 
 
 async def test_all_workers_die_and_one_comes_back(open_site: OpenSite) -> None:

@@ -262,6 +262,25 @@ async def test_a_dead_engine_hands_back_and_exits(books: Deployment) -> None:
     assert said_by(books, stage) == {}
 
 
+async def test_an_engine_that_hangs_is_left(
+    books: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It raises nothing and stands: what it made is posted, its jobs go back, the process ends."""
+    monkeypatch.setattr("gpu_worker.watchdog.STUCK_MS", 50.0)
+    stage = on_stage(books)
+    job_id = await admit_to(books, stage)
+    life = stage.run()
+
+    key = stage.runtime.wait_for_lane()
+    stage.runtime.step(key)
+    stage.runtime.hangs = True
+
+    assert life.wait() == ENGINE_FAULT
+    assert stream_of(books, job_id) == ["claimed", record_of(SEED, 0)]
+    assert [books.state(job_id), books.field(job_id, "solo")] == ["waiting", "1"]
+    assert stage.runtime.closed
+
+
 async def test_a_poison_exhausts_itself(books: Deployment) -> None:
     """A job that kills two engines ends as worker_lost instead of going round."""
     lives: list[int] = []

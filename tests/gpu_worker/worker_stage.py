@@ -94,6 +94,8 @@ class ScriptedRuntime:
         self.submitted: list[Generation] = []
         self.stopped: list[str] = []
         self.steps = 0
+        self.rounds = 0
+        self.hangs = False
         self.closed = False
         self.lanes: dict[str, tuple[Generation, int]] = {}
         self._plays, self._pace_s = plays, pace_s
@@ -122,6 +124,7 @@ class ScriptedRuntime:
             self.release(key)
 
     def poll(self, timeout_s: float) -> list[Event]:
+        self.rounds += not self.hangs
         if self._plays and timeout_s > 0:
             self._play(timeout_s)
         with self._changed:
@@ -131,8 +134,9 @@ class ScriptedRuntime:
                 raise EngineFault("RuntimeError")
             return []
 
-    def close(self, timeout_s: float) -> None:
+    def close(self, timeout_s: float) -> bool:
         self.closed = True
+        return True
 
     # What the test calls
 
