@@ -18,7 +18,7 @@ from cli.redis_server import free_port
 from scheduler.connections import connect_async
 from shared.errors import CODES, PENDING_PHASES
 from shared.settings import GatewaySettings
-from tests.gateway import test_refusals
+from tests.gateway import test_bad_requests
 from tests.gateway.world import Answer, World, gateway_settings
 
 KEY = "a-key-of-this-test"
@@ -56,7 +56,7 @@ async def refused(world: World, body: Any = HELLO, **more: Any) -> Answer:
 
 def static(code: str) -> Make:
     """The first request of the door's own table that gets this code."""
-    row = next(each for each in test_refusals.ROWS if each.code == code)
+    row = next(each for each in test_bad_requests.ROWS if each.code == code)
 
     async def make(world: World) -> Answer:
         headers = {**AUTH, **row.headers}

@@ -1,14 +1,12 @@
-"""The runtime's states: what loads, what refuses with which code, and what a fault looks like."""
+"""The runtime's states: what loads and speaks, and what a fault looks like."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,43 +16,13 @@ import gpu_worker.loading
 from gpu_worker.engine import Engine
 from gpu_worker.engine_thread import EngineFault
 from gpu_worker.generation import Ended, Event, Frame, Generation, Released
-from gpu_worker.model.checkpoint import load_checkpoint
 from gpu_worker.runtime import Runtime
 from shared.clock import unix_ms
-from shared.errors import PENDING_PHASES
 from shared.governance.artifacts import Artifact
 from shared.settings import WorkerSettings
+from tests.gpu_worker.runtimes import WAIT_S, Start, settled, start
 
-WAIT_S = 60.0
-Start = Callable[..., Runtime]
-
-
-@pytest.fixture
-def start(tiny_artifact: Artifact) -> Iterator[Start]:
-    """Starts runtimes on the tiny artifact, or on another directory, and closes them."""
-    started: list[Runtime] = []
-
-    def start_one(directory: Path = tiny_artifact.directory, **env: str) -> Runtime:
-        settings = WorkerSettings.from_env({"PSIONIC_CSM_TORCH_THREADS": "1", **env})
-        runtime = Runtime(settings, directory)
-        started.append(runtime)
-        runtime.start()
-        return runtime
-
-    yield start_one
-    for runtime in started:
-        runtime.close(WAIT_S)
-
-
-@pytest.fixture
-def copied(tiny_artifact: Artifact, tmp_path: Path) -> Path:
-    """The tiny artifact in a directory that the test may damage."""
-    return Path(shutil.copytree(tiny_artifact.directory, tmp_path / "artifact"))
-
-
-def settled(runtime: Runtime) -> Runtime:
-    assert runtime.wait_loaded(WAIT_S)
-    return runtime
+__all__ = ["start"]
 
 
 def speech(key: str, **changes: Any) -> Generation:
@@ -201,151 +169,6 @@ def test_usage_is_measured(start: Start) -> None:
     assert usage.memory_used_bytes is not None
     assert usage.memory_used_bytes > 50 << 20
     assert usage.utilization is None
-
-
-# Refusals
-
-
-def refused(runtime: Runtime, code: str) -> str:
-    facts = settled(runtime).facts
-    assert facts.refusal is not None
-    assert facts.refusal.code == code
-    assert facts.refusal.pending_phases == PENDING_PHASES[code]
-    assert (facts.state, facts.residency, facts.backend) == ("unavailable", "unavailable", "none")
-    assert not facts.csm_model_loaded
-    assert facts.lanes == 0
-    return facts.refusal.reason
-
-
-def test_disabled(start: Start) -> None:
-    """Switched off, it says so and loads nothing."""
-    refused(start(PSIONIC_CSM_RUNTIME="disabled"), "runtime_disabled")
-
-
-@pytest.mark.parametrize("backend", ["tpu", "cuda:x", "cuda:-1", "cpu:0", "cuda:0:1", "gpu"])
-def test_unsupported_backend(start: Start, backend: str) -> None:
-    """A backend that isn't one is refused, never taken for the CPU."""
-    runtime = start(PSIONIC_CSM_BACKEND=backend)
-
-    refused(runtime, "unsupported_backend")
-    assert runtime.facts.requested_backend == backend
-    assert runtime.facts.execution_engine == "unsupported_backend"
-
-
-@pytest.mark.parametrize(("backend", "label"), [("cuda:97", "cuda"), (" METAL:3 ", "mps")])
-def test_accelerator_that_is_not_there(start: Start, backend: str, label: str) -> None:
-    """Without the switch an absent accelerator is a refusal, though a CPU is at hand."""
-    runtime = start(PSIONIC_CSM_BACKEND=backend)
-
-    refused(runtime, "accelerator_unavailable")
-    assert runtime.facts.requested_backend == label
-
-
-def test_cpu_fallback_says_so(start: Start) -> None:
-    """With the switch the CPU serves, and backend, engine and reason say it."""
-    facts = settled(
-        start(
-            PSIONIC_CSM_BACKEND="cuda:97",
-            PSIONIC_CSM_CPU_FALLBACK_ON_ACCELERATOR_FAILURE="true",
-        )
-    ).facts
-
-    assert facts.state == "ready"
-    assert (facts.requested_backend, facts.backend) == ("cuda", "cpu")
-    assert facts.execution_engine == "torch_csm_cpu"
-    assert facts.accelerated_backend == "unavailable_fail_closed"
-    assert facts.cpu_fallback_reason is not None
-    assert "cuda:97" in facts.cpu_fallback_reason
-
-
-def test_no_fallback_was_needed(start: Start) -> None:
-    """The switch alone changes nothing for a CPU that was asked for."""
-    runtime = start(PSIONIC_CSM_CPU_FALLBACK_ON_ACCELERATOR_FAILURE="1")
-
-    assert settled(runtime).facts.cpu_fallback_reason is None
-
-
-MISSING = [
-    ("manifest.json", "artifact_unavailable"),
-    ("voices.json", "voice_profile_descriptor_unavailable"),
-    ("config.json", "csm_config_unavailable"),
-    ("tokenizer.json", "llama_tokenizer_unavailable"),
-    ("model.safetensors", "csm_model_unavailable"),
-    ("mimi.safetensors", "mimi_model_unavailable"),
-]
-
-
-@pytest.mark.parametrize(("name", "code"), MISSING)
-def test_missing_file(
-    start: Start, copied: Path, name: str, code: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file that is not there is refused with the code of its part."""
-    monkeypatch.setenv("HOME", str(copied))
-    monkeypatch.delenv("HF_HOME", raising=False)
-    (copied / name).unlink()
-
-    refused(start(copied), code)
-
-
-DAMAGED = [
-    ("config.json", "csm_config_invalid"),
-    ("tokenizer.json", "llama_tokenizer_unavailable"),
-    ("model.safetensors", "csm_runtime_load_failed"),
-    ("mimi.safetensors", "csm_runtime_load_failed"),
-]
-
-
-@pytest.mark.parametrize(("name", "code"), DAMAGED)
-@pytest.mark.parametrize("damage", ["truncated", "flipped"])
-def test_damaged_file(start: Start, copied: Path, name: str, code: str, damage: str) -> None:
-    """A file cut short, or with one bit changed, is not served; the process lives and explains."""
-    data = bytearray((copied / name).read_bytes())
-    if damage == "truncated":
-        del data[len(data) // 2 :]
-    else:
-        data[len(data) // 2] ^= 1
-    (copied / name).write_bytes(data)
-
-    assert name in refused(start(copied), code)
-
-
-def test_damaged_file_with_fallback(start: Start, copied: Path) -> None:
-    """When the CPU that stands in can't load either, that is a code of its own."""
-    path = copied / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-1])
-
-    refused(
-        start(
-            copied,
-            PSIONIC_CSM_BACKEND="cuda:97",
-            PSIONIC_CSM_CPU_FALLBACK_ON_ACCELERATOR_FAILURE="on",
-        ),
-        "csm_cpu_fallback_load_failed",
-    )
-
-
-def test_warm_up_that_fails(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights that give no finite speech are found before anybody is served."""
-
-    def poisoned(*arguments: Any, **options: Any) -> Any:
-        checkpoint = load_checkpoint(*arguments, **options)
-        checkpoint.state["backbone.norm.scale"].fill_(float("nan"))
-        return checkpoint
-
-    monkeypatch.setattr(gpu_worker.loading, "load_checkpoint", poisoned)
-
-    assert "warm-up" in refused(start(), "csm_runtime_load_failed")
-
-
-def test_load_that_runs_out_of_memory(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of torch while loading is a refusal that names its kind, not a dead process."""
-
-    def exhausted(*_: Any, **__: Any) -> Any:
-        raise MemoryError
-
-    monkeypatch.setattr(gpu_worker.loading, "CsmModel", exhausted)
-
-    assert "MemoryError" in refused(start(), "csm_runtime_load_failed")
 
 
 # Faults
