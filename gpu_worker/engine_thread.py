@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue, SimpleQueue
 
 from gpu_worker.generation import Event, Generation
 
@@ -28,7 +28,9 @@ class EngineThread(ABC):
         self.rounds = 0
         """How often it has come round to take commands: moves on while it has anything to do."""
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
-        self._events: SimpleQueue[list[Event] | None] = SimpleQueue()
+        # No SimpleQueue: up to Python 3.12 its get() waits for ever where a signal's handler
+        # outlasts the timeout, and the thread that hears signals waits on this one.
+        self._events: Queue[list[Event] | None] = Queue()
         self._fault: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
