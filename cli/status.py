@@ -72,6 +72,8 @@ def _load(load: Mapping[str, Any]) -> list[tuple[str, str | None]]:
         ("next wait", _estimate(load)),
         ("in flight", f"{load['in_flight_requests']} of {load['capacity_lanes']} lanes"),
         ("refused", f"{load['refused_recently']} in the last minute, by this gateway"),
+        ("", ", ".join(f"{n} {code}" for code, n in load["refused_codes"].items()) or None),
+        ("redis", f"{load['redis_memory_ratio']:.0%} of its memory limit"),
         ("workers", said or "none"),
     ]
 

@@ -5,7 +5,7 @@ Also counts recent refusals, which an autoscaler wants to know of.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import Any, Final
 
 import structlog
@@ -56,16 +56,17 @@ class Refusals:
     """Refusals for want of capacity, in this gateway, within the last minute."""
 
     def __init__(self) -> None:
-        self._at: deque[float] = deque(maxlen=100_000)
+        self._noted: deque[tuple[float, str]] = deque(maxlen=100_000)
 
-    def note(self) -> None:
-        self._at.append(monotonic_ms())
+    def note(self, code: str) -> None:
+        self._noted.append((monotonic_ms(), code))
 
-    def recent(self) -> int:
+    def recent(self) -> dict[str, int]:
+        """How many there were of each code, the most frequent first."""
         horizon = monotonic_ms() - WINDOW_MS
-        while self._at and self._at[0] < horizon:
-            self._at.popleft()
-        return len(self._at)
+        while self._noted and self._noted[0][0] < horizon:
+            self._noted.popleft()
+        return dict(Counter(code for _, code in self._noted).most_common())
 
 
 class AccessLog:
@@ -95,7 +96,7 @@ class AccessLog:
                 status = message["status"]
                 message = _correlated(scope, message)
                 if status in NOT_NOW and self._metrics.speaks(_route(scope)):
-                    self._refusals.note()
+                    self._refusals.note(entry_of(scope).get("code", UNSAID))
             sent_bytes += len(message.get("body", b""))
             await send(message)
             if message["type"] == "http.response.body" and not message.get("more_body", False):

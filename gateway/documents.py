@@ -148,6 +148,7 @@ class Documents:
         snapshot = await self._facts.snapshot()
         queues = {self._queue(artifact): artifact for artifact in self._registry.artifacts}
         names = sorted(queues.keys() | snapshot.queues.keys())
+        refused = self._refusals.recent()
         rows = [snapshot.queue(name) for name in names]
         return {
             "queue_depth": sum(row.depth for row in rows),
@@ -157,7 +158,9 @@ class Documents:
             "estimated_wait_error_ms": max(row.estimated_wait_error_ms for row in rows),
             "oldest_wait_ms": max(row.oldest_wait_ms for row in rows),
             "waiting_callers": sum(each.waiting_callers for each in snapshot.gateways),
-            "refused_recently": self._refusals.recent(),
+            "redis_memory_ratio": round(snapshot.memory_share, 4),
+            "refused_recently": sum(refused.values()),
+            "refused_codes": refused,
             "artifacts": [
                 {
                     "queue": row.queue,

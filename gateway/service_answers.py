@@ -268,7 +268,9 @@ class GatewayEntry(Answer):
 class Load(QueueLoad):
     estimated_wait_error_ms: float
     waiting_callers: int
+    redis_memory_ratio: float
     refused_recently: int
+    refused_codes: dict[str, int]
     artifacts: list[ArtifactLoad]
     workers: list[Worker]
     gateways: list[GatewayEntry]

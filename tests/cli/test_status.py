@@ -77,7 +77,9 @@ class Gateway:
         if Gateway.away:
             raise CommandFailed(REFUSED, "the queue can't be reached", code="queue_unavailable")
         rows = [{"queue": f"csm.{name}", "artifact_id": ARTIFACT, **LOAD_ROW} for name in "ab"]
-        return {**LOAD_ROW, "refused_recently": 7, "artifacts": rows, "workers": WORKERS}
+        refused = {"refused_recently": 7, "refused_codes": {"queue_memory_low": 5, "queue_full": 2}}
+        redis = {"redis_memory_ratio": 0.815}
+        return {**LOAD_ROW, **refused, **redis, "artifacts": rows, "workers": WORKERS}
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +91,7 @@ def _gateway(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_status_shows_queue_lanes_waits_and_workers_in_80_columns(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Depth, oldest, lanes, refusals, each worker's state and why one does not serve."""
+    """Depth, oldest, lanes, refusals by code, Redis, each worker's state and its refusal."""
     assert main.run(["status"]) == OK
 
     said = capsys.readouterr().out
@@ -97,6 +99,8 @@ def test_status_shows_queue_lanes_waits_and_workers_in_80_columns(
     for fact in ("12, the oldest for 9876 ms", "about 1234 ms", "63 of 64 lanes", "7 in the last"):
         assert fact in said
     assert "1 ready, 1 unavailable" in said
+    assert "5 queue_memory_low, 2 queue_full" in said
+    assert "82% of its memory limit" in said
     assert "31/32" in said
     assert "aaaaaaaa  gpu-host-17" in said
     assert "accelerator_unavailable: no CUDA" in said

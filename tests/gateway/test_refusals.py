@@ -77,6 +77,7 @@ async def test_a_full_queue_is_refused(world: World) -> None:
     assert len(world.redis.keys("t:job:*")) == 16
     load = (await world.get("/psionic/csm/load")).json()
     assert (load["queue_depth"], load["refused_recently"]) == (16, 1)
+    assert load["refused_codes"] == {"queue_full": 1}
 
 
 async def test_memory_near_its_limit_is_refused(
