@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from cli import demo, remedies
-from cli.demo import WORKER_EXTRA
 from cli.exits import NOT_GENUINE, NOT_STARTED, USAGE, CommandFailed
+from cli.extras import worker_extra
 from shared.digests import file_sha256
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, load_artifact
@@ -67,13 +67,9 @@ def open_artifact(directory: Path) -> Artifact:
 def quantize_here(source: Path, target: Path, bits: int) -> Artifact:
     """Makes a quantized artifact in this process, which loads torch."""
     directory = open_artifact(source).directory
-    try:
+    with worker_extra("quantizing"):
         from gpu_worker.model.quantize import quantize_artifact
         from gpu_worker.model.weights import BadFile
-    except ImportError as error:
-        raise CommandFailed(
-            NOT_STARTED, f"quantizing needs what a worker needs ({error})", hint=WORKER_EXTRA
-        ) from error
     try:
         return quantize_artifact(directory, target, bits, read_hub_roots())
     except ValueError as error:
@@ -95,14 +91,10 @@ def compare_here(
         raise CommandFailed(USAGE, f"{other.artifact_id} was not made from {one.artifact_id}")
     if dtype not in ("bfloat16", "float32"):
         raise CommandFailed(USAGE, "--dtype is bfloat16 or float32")
-    try:
+    with worker_extra("comparing"):
         import torch
 
         from benchmarks.agreement import agreement
-    except ImportError as error:
-        raise CommandFailed(
-            NOT_STARTED, f"comparing needs what a worker needs ({error})", hint=WORKER_EXTRA
-        ) from error
     try:
         found = agreement(one, other, frames, getattr(torch, dtype), notify)
     except SpeechError as error:

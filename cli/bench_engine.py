@@ -9,8 +9,8 @@ from typing import Final
 
 from cli import show
 from cli.artifacts import open_artifact
-from cli.demo import WORKER_EXTRA
 from cli.exits import NOT_STARTED, USAGE, CommandFailed
+from cli.extras import worker_extra
 from cli.reports import write, write_json
 from shared.cores import usable_cores
 from shared.errors import SpeechError
@@ -39,14 +39,10 @@ class EngineWish:
 def run(wish: EngineWish) -> None:
     """Measure, print the tables, write the files."""
     lanes, dtype = _lanes(wish.lanes), _dtype(wish)
-    try:
+    with worker_extra("measuring"):
         from benchmarks import engine, plot
         from benchmarks.load_probe import ProbeFailed
         from benchmarks.show import print_report
-    except ImportError as error:
-        raise CommandFailed(
-            NOT_STARTED, f"measuring needs what a worker needs ({error})", hint=WORKER_EXTRA
-        ) from error
     plan = engine.Plan(
         size=wish.size,
         artifact=open_artifact(wish.artifact).directory if wish.artifact else None,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli import show
-from cli.demo import WORKER_EXTRA
 from cli.exits import NOT_STARTED, UNREACHABLE, USAGE, CommandFailed
+from cli.extras import worker_extra
 from cli.reports import fail_if_missed, write, write_json, write_markdown
 
 if TYPE_CHECKING:
@@ -40,15 +40,11 @@ class LoadWish:
 
 def run(wish: LoadWish) -> None:
     """Load, print the tables, write the files. A missed bound is a failed command."""
-    try:
+    with worker_extra("measuring"):
         from benchmarks.load import plot
         from benchmarks.load import run as bench
         from benchmarks.load.show import tables
         from benchmarks.show import print_tables
-    except ImportError as error:
-        raise CommandFailed(
-            NOT_STARTED, f"measuring needs what a worker needs ({error})", hint=WORKER_EXTRA
-        ) from error
     plan = _plan(wish)
     with show.activity() as activity, _place(wish, activity) as place:
         report = bench.run(plan, place, activity)

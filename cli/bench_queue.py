@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli import show
-from cli.demo import WORKER_EXTRA
 from cli.exits import NOT_STARTED, CommandFailed
+from cli.extras import worker_extra
 from cli.reports import fail_if_missed, write_json, write_markdown
 
 
@@ -23,16 +23,12 @@ class QueueWish:
 
 def run(wish: QueueWish) -> None:
     """Measure, print the tables, write the files. A missed bound is a failed command."""
-    try:
+    with worker_extra("measuring"):
         from benchmarks.queue import run as bench
         from benchmarks.queue.pickup import NotServed
         from benchmarks.queue.show import tables
         from benchmarks.show import print_tables
         from cli.bench_stack import paced_target
-    except ImportError as error:
-        raise CommandFailed(
-            NOT_STARTED, f"measuring needs what a worker needs ({error})", hint=WORKER_EXTRA
-        ) from error
     plan = bench.Plan(streams=wish.streams, seconds=wish.seconds)
     try:
         with show.activity() as activity:

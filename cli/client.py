@@ -13,8 +13,9 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from cli import address, remedies
+from cli import address
 from cli.exits import NOT_GENUINE, REFUSED, UNREACHABLE, USAGE, CommandFailed
+from cli.failures import refused
 from shared import paths
 from shared.environment import SettingsError
 from shared.variables import read_caller_key
@@ -192,43 +193,6 @@ class GatewayClient:
         return CommandFailed(
             UNREACHABLE, f"can't reach a gateway at {self.shown_url} ({why})", hint=hint
         )
-
-
-def refused(reply: httpx.Response) -> CommandFailed:
-    """A refusal as the gateway's envelope states it."""
-    try:
-        error = reply.json()["error"]
-        code, message = str(error["code"]), str(error["message"])
-    except (ValueError, KeyError, TypeError):
-        return CommandFailed(REFUSED, f"HTTP {reply.status_code} without an error envelope")
-    return failure(error, code, message, status=reply.status_code, wait=reply.headers)
-
-
-def failure(
-    error: Mapping[str, Any],
-    code: str,
-    message: str,
-    *,
-    status: int | None = None,
-    wait: Mapping[str, str] | None = None,
-) -> CommandFailed:
-    """A failure with its code, what it concerns, and whether another try makes sense."""
-    details = []
-    if status is not None:
-        details.append(f"status {status}, type {error.get('type', 'unknown')}")
-    if error.get("param"):
-        details.append(f"parameter {error['param']}")
-    if error.get("request_id"):
-        details.append(f"request id {error['request_id']}")
-    hints = []
-    after = (wait or {}).get("retry-after")
-    if error.get("retryable"):
-        hints.append(f"try again in {after} s" if after else "the same request may work later")
-    if remedy := remedies.of_caller(code):
-        hints.append(remedy)
-    return CommandFailed(
-        REFUSED, message, code=code, details=tuple(details), hint="; ".join(hints) or None
-    )
 
 
 def api_key_from(environment: Mapping[str, str] = os.environ) -> str | None:

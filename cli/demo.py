@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from cli.exits import NOT_STARTED, CommandFailed
+from cli.extras import worker_extra
 from shared.errors import SpeechError
 from shared.governance.artifacts import MANIFEST_NAME, Artifact, load_artifact
 from shared.governance.locations import demo_artifact_dir, seeded_artifact_dir, spoken_demo_dir
@@ -22,7 +23,6 @@ from shared.variables import read_cache_dir
 RECIPE: Final = Path("gpu_worker", "model")
 """Where the modules that decide what the seeded demo is lie, below the packages' common folder."""
 RECIPE_FILES: Final = "demo*.py"
-WORKER_EXTRA: Final = "pip install 'psionic-csm-speech[worker]'"
 
 
 def is_shipped() -> bool:
@@ -101,12 +101,8 @@ def _damaged() -> CommandFailed:
 
 
 def _build(directory: Path) -> Artifact:
-    try:
+    with worker_extra("building"):
         from gpu_worker.model.demo import build_demo
-    except ImportError as error:
-        raise CommandFailed(
-            NOT_STARTED, f"building needs what a worker needs ({error})", hint=WORKER_EXTRA
-        ) from error
     artifact = build_demo(directory)
     _stamp(directory).write_text(recipe_digest(), encoding="ascii")
     return artifact

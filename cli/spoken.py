@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cli.client import failure
 from cli.exits import NOT_GENUINE, CommandFailed
+from cli.failures import failure
 from shared.digests import sha256_hex
 from shared.wav import FRAME_BYTES, FRAME_MS, HEADER_BYTES, SAMPLE_RATE, wav_file, wav_header
 
