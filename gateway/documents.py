@@ -13,9 +13,9 @@ from gateway import runtime
 from gateway.access import Refusals
 from gateway.envelope import EXECUTION_MODE
 from gateway.facts import Facts
+from gateway.lengths import MIN_DEFAULT_TIMEOUT_MS
 from gateway.service_answers import Worker
 from gateway.text import NORMALIZATIONS
-from gateway.validation import MIN_DEFAULT_TIMEOUT_MS
 from scheduler.load import LoadSnapshot, QueueLoad
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, ArtifactRegistry

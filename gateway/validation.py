@@ -13,9 +13,9 @@ from typing import Final
 from gateway.call import SpeechCall
 from gateway.formats import choose_transport
 from gateway.ids import check_id
+from gateway.lengths import Lengths, check_speakable, check_window
 from gateway.schema import (
     MAX_TEMPERATURE,
-    MIN_AUDIO_LENGTH_MS,
     Options,
     SpeechRequest,
     VoiceReference,
@@ -35,13 +35,6 @@ from shared.messages import (
 from shared.settings import GatewaySettings
 from shared.wav import FRAME_MS
 
-BASE_LENGTH_MS: Final = 1500
-LENGTH_PER_CHARACTER_MS: Final = 120
-CHARACTERS_PER_SECOND: Final = 25
-"""Faster than anyone speaks: a text that needs more can't be spoken whole."""
-MIN_DEFAULT_TIMEOUT_MS: Final = 10_000
-FEWEST_TOKENS: Final = 3
-"""Of any text: its begin, its end, and something between."""
 EITHER_PLACE: Final = ("max_audio_length_ms", "context_policy")
 """Options that count at the top level too."""
 MIMI_CODES: Final = 2048
@@ -59,7 +52,7 @@ class Validator:
     def __init__(
         self, settings: GatewaySettings, registry: ArtifactRegistry, formats: Sequence[str]
     ) -> None:
-        self._tier = settings.tier
+        self._lengths = Lengths(settings.tier)
         self._models = (settings.model_id, *settings.model_aliases)
         self._registry = registry
         self._formats = formats
@@ -72,7 +65,7 @@ class Validator:
         check_id(request_id, "request_id")
         if request.cancellation_id is not None:
             check_id(request.cancellation_id, "cancellation_id")
-        self._check_timeout(request.timeout_ms)
+        self._lengths.check_timeout(request.timeout_ms)
         normalization = _normalization(request.text_normalization)
         text = spoken_text(request.input, normalization)
         transport = choose_transport(
@@ -81,14 +74,14 @@ class Validator:
         profile = _profile(request, artifact)
         options = _merged(request)
         temperature, top_k = _sampling(options, artifact)
-        length_ms = self._length_ms(options.max_audio_length_ms, text)
+        length_ms = self._lengths.audio_ms(options.max_audio_length_ms, text)
         policy = _context_policy(options.context_policy, profile)
         seed = _seed(request.seed, request_id)
-        self._check_budget(request.voice_turn_budget_ms)
+        self._lengths.check_budget(request.voice_turn_budget_ms)
         priority = _priority(request.priority)
-        _check_speakable(text, length_ms)
+        check_speakable(text, length_ms)
         max_frames = length_ms // FRAME_MS
-        _check_window(max_frames, policy, artifact, profile)
+        check_window(max_frames, policy, artifact, profile)
         return SpeechCall(
             job=SpeechJob(
                 request_id=request_id,
@@ -107,7 +100,7 @@ class Validator:
             profile=profile,
             sent=request.input,
             model=model,
-            timeout_ms=request.timeout_ms or self._default_timeout_ms(length_ms),
+            timeout_ms=request.timeout_ms or self._lengths.default_timeout_ms(length_ms),
             transport=transport,
             voice_turn_budget_ms=request.voice_turn_budget_ms,
             priority=priority,
@@ -120,38 +113,6 @@ class Validator:
         if name not in self._models:
             raise SpeechError("model_unavailable", "no such model is served here", param="model")
         return name
-
-    def _check_timeout(self, timeout_ms: int | None) -> None:
-        longest = self._tier.max_timeout_ms
-        if timeout_ms is not None and not 1 <= timeout_ms <= longest:
-            raise SpeechError(
-                "invalid_timeout_ms", f"timeout_ms takes 1 to {longest}", param="timeout_ms"
-            )
-
-    def _default_timeout_ms(self, length_ms: int) -> int:
-        return min(max(MIN_DEFAULT_TIMEOUT_MS, 2 * length_ms), self._tier.max_timeout_ms)
-
-    def _length_ms(self, asked: int | None, text: str) -> int:
-        if asked is None:
-            wanted = BASE_LENGTH_MS + LENGTH_PER_CHARACTER_MS * len(text)
-            return min(wanted, self._tier.default_audio_length_ms)
-        longest = self._tier.max_audio_length_ms
-        if not MIN_AUDIO_LENGTH_MS <= asked <= longest:
-            raise SpeechError(
-                "invalid_max_audio_length_ms",
-                f"max_audio_length_ms takes {MIN_AUDIO_LENGTH_MS} to {longest}",
-                param="max_audio_length_ms",
-            )
-        return asked
-
-    def _check_budget(self, budget_ms: int | None) -> None:
-        longest = self._tier.max_timeout_ms
-        if budget_ms is not None and not 1 <= budget_ms <= longest:
-            raise SpeechError(
-                "invalid_voice_turn_budget_ms",
-                f"voice_turn_budget_ms takes 1 to {longest}",
-                param="voice_turn_budget_ms",
-            )
 
 
 def _profile(request: SpeechRequest, artifact: Artifact) -> VoiceProfile:
@@ -237,25 +198,3 @@ def _normalization(asked: str | None) -> str:
             param="text_normalization",
         )
     return asked or AS_SENT
-
-
-def _check_speakable(text: str, length_ms: int) -> None:
-    if len(text) * 1000 > CHARACTERS_PER_SECOND * length_ms:
-        raise SpeechError(
-            "input_exceeds_budget",
-            f"{len(text)} characters can't be spoken within {length_ms} ms",
-            param="max_audio_length_ms",
-        )
-
-
-def _check_window(max_frames: int, policy: str, artifact: Artifact, profile: VoiceProfile) -> None:
-    """The prompt must leave room for every frame: refuse at once what no text can fit.
-
-    How many tokens a text has only its tokenizer knows, which is the worker's. What passes here
-    and doesn't fit is refused there, by the same code, before its first frame.
-    """
-    tokens = FEWEST_TOKENS + (profile.prompt_frame_count if policy == CONTEXT_PROMPT else 0)
-    if tokens >= artifact.manifest.max_seq_len - max_frames:
-        raise SpeechError(
-            "context_overflow", "the voice's prompt leaves no room for a text", param="input"
-        )

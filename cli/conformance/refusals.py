@@ -10,8 +10,8 @@ from cli.conformance.envelope import refused
 from cli.conformance.promise import promised, same
 from cli.conformance.run import Run
 from gateway.bodies import MAX_BODY_BYTES
+from gateway.lengths import CHARACTERS_PER_SECOND
 from gateway.text import MAX_INPUT_CHARACTERS
-from gateway.validation import CHARACTERS_PER_SECOND
 from shared.paths import CANCELLATIONS, OPENAI_SPEECH, SPEECH
 
 
