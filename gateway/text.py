@@ -31,7 +31,7 @@ def spoken_text(text: str, normalization: str = AS_SENT) -> str:
 
 
 def _composed(text: str) -> str:
-    if not text.strip():
+    if not any(map(_is_seen, text)):
         raise SpeechError("empty_input", "input is blank", param="input")
     if len(text) > MAX_INPUT_CHARACTERS:
         raise _too_long()
@@ -46,6 +46,11 @@ def _composed(text: str) -> str:
     if len(normal) > MAX_INPUT_CHARACTERS:
         raise _too_long()
     return normal
+
+
+def _is_seen(character: str) -> bool:
+    """Whether there is something to it: neither space nor a mark that only formats."""
+    return not character.isspace() and unicodedata.category(character) != "Cf"
 
 
 def _is_refused(character: str) -> bool:

@@ -118,6 +118,12 @@ def test_each_tier_bounds_what_may_be_asked_for(tmp_path: Path, tier: Tier) -> N
     assert refusal(validator, input=words + "a").code == "input_exceeds_budget"
 
 
+@pytest.mark.parametrize(("text", "frames"), [("a", 20), ("Yes.", 24), ("a" * 112, 186)])
+def test_the_default_length_has_a_floor(validator: Validator, text: str, frames: int) -> None:
+    """A second and a half, and 120 ms for each character: one letter isn't cut short."""
+    assert check(validator, input=text).job.max_frames == frames
+
+
 def test_the_default_length_stays_within_the_tier(validator: Validator) -> None:
     """A long text gets the tier's default length, not more."""
     assert check(validator, input="a" * 300).job.max_frames == 15_000 // 80
@@ -229,10 +235,13 @@ def test_control_characters_and_surrogates_are_refused(validator: Validator, tex
     assert refusal(validator, input=text).code == "invalid_input_text"
 
 
-@pytest.mark.parametrize("text", ["", " ", "\t\r\n", "\u00a0\u2003"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "\t\r\n", "\u00a0\u2003", "\u200b", "\ufeff \u00ad", "\u202e\u2066\u2069"]
+)
 def test_blank_input_is_refused(validator: Validator, text: str) -> None:
-    """White space alone is nothing to say."""
+    """What nobody sees is nothing to say: white space, and marks that only format."""
     assert refusal(validator, input=text).code == "empty_input"
+    assert check(validator, input=f"{text}a").job.input == f"{text}a"
 
 
 def test_a_text_longer_than_the_limit_after_composition_is_refused(validator: Validator) -> None:

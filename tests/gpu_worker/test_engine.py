@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from gpu_worker.codec import StreamingMimi
 from gpu_worker.engine import Engine
 from gpu_worker.generation import Ended, Event, Frame, Released
 from gpu_worker.sampling import Draw, LaneSampling, noise_table
@@ -18,8 +19,10 @@ from tests.gpu_worker.tiny import (
     Log,
     generation,
     make_engine,
+    random_mimi,
     run,
     run_until,
+    voice_context,
 )
 
 pytestmark = pytest.mark.usefixtures("in_inference_mode")
@@ -46,6 +49,23 @@ def test_speech_is_not_silence(engine: Engine) -> None:
 
     assert all(any(pcm) for pcm in log.pcm("a"))
     assert len(set(log.pcm("a"))) == 6
+
+
+def test_nothing_of_the_voice_s_prompt_is_heard(engine: Engine) -> None:
+    """The samples of a prompted answer are its own codes through a codec that heard nothing else,
+    and none of its frames is one of the prompt's.
+    """
+    log = run(engine, [generation("a", context_policy=PROMPTED)])
+
+    fresh, active = StreamingMimi(random_mimi(), LANES), torch.tensor([True] + [False] * 3)
+    codes = torch.zeros((LANES, 32), dtype=torch.int64)
+    heard = []
+    for frame in log.codes("a"):
+        codes[0] = torch.frombuffer(bytearray(frame), dtype=torch.int16)
+        heard.append(fresh.step(codes, active)[0].numpy().tobytes())
+    assert heard == log.pcm("a")
+    prompt = voice_context().tokens[:, :32].to(torch.int16)
+    assert not {row.numpy().tobytes() for row in prompt} & set(log.codes("a"))
 
 
 def test_one_batch_per_step(engine: Engine) -> None:

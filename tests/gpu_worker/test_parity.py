@@ -20,11 +20,12 @@ from torch import Tensor
 
 from gpu_worker.codec import StreamingMimi
 from gpu_worker.model.checkpoint import load_checkpoint
-from gpu_worker.model.config import LLAMA_1B, LLAMA_100M, CsmConfig
+from gpu_worker.model.config import LLAMA_1B, LLAMA_100M, CsmConfig, TransformerConfig
 from gpu_worker.model.config_json import to_json
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.model.demo_text import TEXT_IDS
 from gpu_worker.model.layouts import to_torchtune
+from gpu_worker.model.rotary import rotary_frequencies
 from gpu_worker.model.weights import parse_safetensors
 from gpu_worker.prompt import Frames, audio_frames, text_frames
 from gpu_worker.step import FrameStep
@@ -196,9 +197,9 @@ def test_both_layouts_give_one_model(artifacts: dict[str, Artifact]) -> None:
 # One thing at a time
 
 
-def loaded(theirs: Any, config: CsmConfig) -> FrameStep:
+def loaded(theirs: Any, config: CsmConfig, dtype: torch.dtype = torch.float32) -> FrameStep:
     """A step of two lanes over the oracle's weights, in the layout of sesame/csm-1b."""
-    model = CsmModel(config)
+    model = CsmModel(config, dtype=dtype)
     data = torch.frombuffer(
         bytearray(torchtune_file(theirs.state_dict(), config)), dtype=torch.uint8
     )
@@ -291,3 +292,35 @@ def test_rotary_scaling_far_out(positions: int) -> None:
         heads.append(logits[0])
 
     assert (heads[0] - heads[1]).abs().max() > 50 * TOLERANCE
+
+
+@pytest.mark.parametrize("positions", [513, 2047])
+def test_bfloat16_far_out(positions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights in bfloat16 lose a few hundredths after many positions too: angles stay in fp32.
+
+    Angles of the weights' own precision would be found out.
+    """
+    ids = torch.randint(280, (positions,), generator=torch.Generator().manual_seed(9))
+    theirs = oracle(TINY)
+    with torch.no_grad():
+        for weight in theirs.parameters():
+            weight.copy_(weight.bfloat16())
+
+    def lost() -> float:
+        step = loaded(theirs, TINY, torch.bfloat16)
+        prefilled(step, text_frames(ids.tolist()))
+        return float((greedy(step, 1)[1][0] - expected).norm() / expected.norm())
+
+    def rounded(config: TransformerConfig, positions: int, device: torch.device) -> Tensor:
+        steps = torch.arange(positions, dtype=torch.bfloat16, device=device)
+        angles = torch.outer(steps, rotary_frequencies(config).bfloat16()).float()
+        return torch.complex(angles.cos(), angles.sin()).unsqueeze(1)
+
+    with torch.inference_mode():
+        expected = theirs(input_ids=ids[None], logits_to_keep=1).logits[0, -1]
+        ours = lost()
+        monkeypatch.setattr("gpu_worker.model.csm.rotary_table", rounded)
+        coarse = lost()
+
+    assert ours < 0.06
+    assert coarse > 2 * ours
