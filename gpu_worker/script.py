@@ -117,9 +117,7 @@ class _Notes(TorchDispatchMode):
     def _keep(self, value: Any, made: object) -> None:
         if isinstance(made, Tensor):
             value.setType(TENSOR)
-            # What was written in place has its value already.
-            if id(made) not in self._values and made not in self._made:
-                self._made[made] = value
+            self._made[made] = value
         elif isinstance(made, list | tuple):
             value.setType(TENSORS)
             node = self._graph.create("prim::ListUnpack", [value], len(made))
