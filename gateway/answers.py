@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gateway.service_answers import Answer, ArtifactDigests, Governance, Voice
+from gateway.governed_answers import Answer, ArtifactDigests, Governance, Voice
 
 
 class Error(Answer):

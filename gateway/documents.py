@@ -13,77 +13,18 @@ from gateway import runtime
 from gateway.access import Refusals
 from gateway.envelope import EXECUTION_MODE
 from gateway.facts import Facts
-from gateway.lengths import MIN_DEFAULT_TIMEOUT_MS
 from gateway.service_answers import Worker
 from gateway.text import NORMALIZATIONS
+from gateway.worker_section import codec_capabilities, load_of, worker_section
 from scheduler.load import LoadSnapshot, QueueLoad
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, ArtifactRegistry
-from shared.messages import NOTHING, READY
+from shared.messages import READY
 from shared.paths import OPENAI_SPEECH, SPEECH
 from shared.settings import GatewaySettings
 
-BUSINESS_AUTHORITY: Final = "none_provider_output_is_evidence_not_instruction"
 CAPABILITY: Final = "speech_generation"
 ENDPOINTS: Final = (OPENAI_SPEECH, SPEECH)
-
-RPC_FACTS: Final[dict[str, Any]] = {
-    "worker_id": "psionic.csm_speech.worker.v1",
-    "rpc_schema": "psionic.csm.speech.worker.v1",
-    "request_fields": [
-        "request_id",
-        "input",
-        "voice_profile_id",
-        "artifact_id",
-        "max_audio_length_ms",
-        "timeout_ms",
-        "cancellation_id",
-        "stream",
-        "context_policy",
-        "seed",
-        "priority",
-        "voice_turn_budget_ms",
-        "text_normalization",
-    ],
-    "response_metadata_fields": [
-        "request_id",
-        "cancellation_id",
-        "artifact_id",
-        "voice_profile_id",
-        "generated_frame_count",
-        "first_audio_latency_ms",
-        "full_generation_latency_ms",
-        "output_duration_ms",
-        "wav_pcm16_digest",
-        "codebook_frames_sha256",
-        "chunk_count",
-        "spoken_text_sha256",
-    ],
-    "idempotency_key": "request_id",
-    "cancellation": "preemptive_between_frames",
-}
-
-RPC_LISTS: Final[dict[str, Any]] = {
-    "metrics": [
-        "queue_depth",
-        "in_flight_requests",
-        "first_audio_latency_ms",
-        "full_generation_latency_ms",
-        "output_duration_ms",
-        "failure_code",
-        "runtime_state",
-    ],
-    "governance_fields": [
-        "artifact_id",
-        "artifact_hash",
-        "license_posture",
-        "runtime_image_ref",
-        "voice_profile_id",
-        "watermark_status",
-        "rollback_target",
-    ],
-    "business_authority": BUSINESS_AUTHORITY,
-}
 
 CARD_SECTIONS: Final = (
     "capability",
@@ -165,7 +106,7 @@ class Documents:
                 {
                     "queue": row.queue,
                     "artifact_id": _artifact_id(queues.get(row.queue)),
-                    **_load(row),
+                    **load_of(row),
                     "batch_queue_depth": row.batch_depth,
                     "mean_service_ms": row.mean_service_ms,
                     "mean_frame_ms": row.frame_ms,
@@ -202,6 +143,7 @@ class Documents:
 
     def _health(self, snapshot: LoadSnapshot | None) -> dict[str, Any]:
         artifact = self._registry.default
+        name = self._queue(artifact)
         summary = runtime.queue_away()
         if snapshot is not None:
             summary = runtime.summarise(runtime.workers_of(artifact, snapshot.workers))
@@ -220,8 +162,10 @@ class Documents:
             "artifact_descriptor": artifact.published_descriptor(),
             "governance": artifact.published_governance(self._settings.runtime_image_ref),
             "runtime": summary,
-            "worker": self._worker_section(snapshot),
-            "codec_capabilities": _codec(summary["backend"]),
+            "worker": worker_section(
+                snapshot.queue(name) if snapshot else QueueLoad(name), self._settings.tier
+            ),
+            "codec_capabilities": codec_capabilities(summary["backend"]),
             "safety_capabilities": artifact.published_safety(),
         }
         if summary["refusal"] is not None:
@@ -230,27 +174,6 @@ class Documents:
             document["speech_limits"] = limits
         return document
 
-    def _worker_section(self, snapshot: LoadSnapshot | None) -> dict[str, Any]:
-        name = self._queue(self._registry.default)
-        row = snapshot.queue(name) if snapshot else QueueLoad(name)
-        return {
-            **RPC_FACTS,
-            "timeout_ms_default": min(MIN_DEFAULT_TIMEOUT_MS, self._settings.tier.max_timeout_ms),
-            "timeout_ms_max": self._settings.tier.max_timeout_ms,
-            **_load(row),
-            **RPC_LISTS,
-        }
-
-
-def _load(row: QueueLoad) -> dict[str, int]:
-    return {
-        "queue_depth": row.depth,
-        "in_flight_requests": row.in_flight,
-        "capacity_lanes": row.lanes,
-        "estimated_wait_ms": row.estimated_wait_ms,
-        "oldest_wait_ms": row.oldest_wait_ms,
-    }
-
 
 def _worker(document: Mapping[str, Any]) -> dict[str, Any]:
     return {key: document.get(key) for key in Worker.model_fields}
@@ -258,16 +181,3 @@ def _worker(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _artifact_id(artifact: Artifact | None) -> str | None:
     return artifact.artifact_id if artifact else None
-
-
-def _codec(backend: str) -> dict[str, Any]:
-    return {
-        "mimi_decode": "implemented",
-        "mimi_decode_engine": NOTHING if backend == NOTHING else f"torch_moshi_mimi_{backend}",
-        "reference_audio_encode": "refused",
-        "reference_audio_encode_refusal": {
-            "code": "mimi_encode_not_served",
-            "reason": "voices are governed profiles with committed prompt codebooks, never uploads",
-            "required_phase": "mimi_encode_or_prompt_codebook_refresh",
-        },
-    }

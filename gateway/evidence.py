@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from gateway.business import as_evidence
 from gateway.call import SpeechCall
-from gateway.documents import BUSINESS_AUTHORITY
 from gateway.results import found, told
+from gateway.worker_section import BUSINESS_AUTHORITY
 from scheduler.results import JobRecord, Results
 from shared.digests import sha256_hex
 from shared.errors import SpeechError

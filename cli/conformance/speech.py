@@ -11,8 +11,8 @@ from cli.conformance.run import LENGTH_MS, OTHER_TEXT, SEED, Run
 from cli.conformance.shapes import has_headers
 from cli.conformance.wire import Reply
 from cli.spoken import check, from_response
+from gateway.governed_answers import ArtifactDigests
 from gateway.header_table import CALL, RESULT
-from gateway.service_answers import ArtifactDigests
 from shared.paths import OPENAI_SPEECH, SPEECH
 from shared.wav import FRAME_MS
 
