@@ -43,7 +43,7 @@ def _facts(evidence: Mapping[str, Any]) -> list[tuple[str, str | None]]:
         ("voice", end.get("voice_profile_id")),
         ("first audio", _ms(end.get("first_audio_latency_ms"))),
         ("whole", _ms(end.get("full_generation_latency_ms"))),
-        ("audio", f"{end['output_duration_ms']} ms, {end['wav_pcm16_digest']}" if end else None),
+        ("audio", _audio(end)),
         ("spoken by", _speaker(end)),
         ("class", end.get("determinism_class")),
         ("seed", str(end["seed"]) if end else None),
@@ -60,6 +60,14 @@ def _state(evidence: Mapping[str, Any]) -> str:
         return str(evidence["state"])
     parts = (end["finish_reason"], end["stop_cause"], end["failure_code"])
     return ", ".join(str(part) for part in parts if part)
+
+
+def _audio(end: Mapping[str, Any]) -> str | None:
+    """Of a failure there may be audio that was heard, and no digest of it."""
+    if not end:
+        return None
+    parts = (f"{end['output_duration_ms']} ms", end["wav_pcm16_digest"])
+    return ", ".join(part for part in parts if part)
 
 
 def _speaker(end: Mapping[str, Any]) -> str | None:

@@ -30,7 +30,8 @@ log = structlog.get_logger()
 class ReapReport:
     """What one pass over one queue did. ``held``: leases and listeners may not lapse now.
 
-    ``calls``: how many slices of its jobs were looked at.
+    ``silent``: the ids of workers whose leases lapsed. ``calls``: how many slices of its jobs were
+    looked at.
     """
 
     queue: str
@@ -41,6 +42,7 @@ class ReapReport:
     abandoned: int
     pushed: int
     swept: int
+    silent: tuple[str, ...] = ()
     calls: int = 1
 
     @property
@@ -58,6 +60,7 @@ class ReapReport:
             self.abandoned + other.abandoned,
             self.pushed + other.pushed,
             self.swept + other.swept,
+            tuple(dict.fromkeys(self.silent + other.silent)),
             self.calls + other.calls,
         )
 
@@ -136,6 +139,7 @@ class Reaper:
                 expired=report.expired,
                 abandoned=report.abandoned,
                 pushed=report.pushed,
+                silent_workers=report.silent,
             )
         return report
 
@@ -157,12 +161,20 @@ class Reaper:
         if place := reply[0].decode():
             self._places[queue] = place
         held, returned, lost, expired, abandoned = (int(value) for value in reply[1:6])
-        count, *job_ids = (part.decode() for part in reply[6:])
+        silent, count, *job_ids = (part.decode() for part in reply[6:])
         missing, leftovers = job_ids[: int(count)], job_ids[int(count) :]
         carrier.forget(leftovers)  # frees, so it comes first
         pushed = _push(carrier, missing)
         return ReapReport(
-            queue, bool(held), returned, lost, expired, abandoned, pushed, len(leftovers)
+            queue,
+            bool(held),
+            returned,
+            lost,
+            expired,
+            abandoned,
+            pushed,
+            len(leftovers),
+            tuple(silent.split()),
         )
 
 

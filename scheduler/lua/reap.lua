@@ -7,8 +7,8 @@
 --   many jobs to look at in one call), result_ttl, metadata_ttl, cap, gap_ms (no round begins when this
 --   queue was reaped so lately; 0: always), which keeps the cost from growing with the number of
 --   workers that reap; most jobs to report, of each of the two kinds; where to go on ('': begin)
--- Returns {where to go on ('': the round is complete), held, returned, lost, expired, abandoned, n, n
---   jobs that no list holds, jobs that ended a while ago and that RQ may still know}
+-- Returns {where to go on ('': the round is complete), held, returned, lost, expired, abandoned, the
+--   workers that fell silent (ids, a space between two), n, n jobs that no list holds, jobs that ended a while ago and that RQ may still know}
 local queue, max_attempts = ARGV[2], tonumber(ARGV[3])
 local lease, silence, slice = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local most, place = tonumber(ARGV[11]), ARGV[12]
@@ -19,7 +19,7 @@ local returned, lost, expired, abandoned = 0, 0, 0, 0
 local reaped = 'last_ms:' .. queue
 local since = now - tonumber(redis.call('HGET', reaper, reaped) or '0')
 if place == '' and since >= 0 and since < tonumber(ARGV[10]) then -- below 0, the clock was put back
-  return {'', '0', '0', '0', '0', '0', '0'}
+  return {'', '0', '0', '0', '0', '0', '', '0'}
 end
 
 local function finish(id, job, reason, code, message)
@@ -79,10 +79,16 @@ local function take_back(id, job)
   returned = returned + 1
 end
 
+local silent, silent_ids = {}, {}
 local lapsed = held and {} or redis.call('ZRANGEBYSCORE', running, '-inf', now, 'LIMIT', 0, slice)
 for _, id in ipairs(lapsed) do
   local job = intact(id, 'running')
   redis.call('HINCRBY', key('stats', queue), 'leases_lost', 1)
+  local worker = job and job.worker_id
+  if worker and not silent[worker] then
+    silent[worker] = true
+    silent_ids[#silent_ids + 1] = worker
+  end
   if not job then
     discard(id, queue)
   elseif job.cancel then
@@ -203,7 +209,7 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', retained, '-inf', now, 'LIMI
 end
 
 local report = {next_place, held and '1' or '0', tostring(returned), tostring(lost), tostring(expired),
-  tostring(abandoned)}
+  tostring(abandoned), table.concat(silent_ids, ' ')}
 report[#report + 1] = tostring(#missing)
 for _, id in ipairs(missing) do report[#report + 1] = id end
 local leftovers = redis.call('ZRANGEBYSCORE', key('ended', queue), '-inf', now - 2000, 'LIMIT', 0, most)

@@ -113,6 +113,19 @@ def test_what_is_not_known_yet_is_left_out(
     assert "None" not in text
 
 
+def test_of_a_failure_there_is_what_was_heard_of_it(
+    gateway: type[Gateway], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job that was lost in the middle has a length and no digest."""
+    gateway.told = WHOLE | {"terminal": WHOLE["terminal"] | {"wav_pcm16_digest": None}}
+
+    assert main.run(["evidence", "r1"]) == OK
+
+    text = capsys.readouterr().out
+    assert "800 ms" in text
+    assert "None" not in text
+
+
 @pytest.mark.usefixtures("gateway")
 def test_evidence_is_written_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The file holds the gateway's document; with --json it is printed, too."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from uuid import uuid4
 
+import pytest
+from structlog.testing import capture_logs
+
+from scheduler.queue import Claim
 from scheduler.reaper import Reaper
 from tests.scheduler.conftest import QUEUE, Deployment, terminal
 
@@ -114,6 +118,29 @@ async def test_one_listener_that_stays_keeps_the_job(fake: Deployment) -> None:
         work.renew([(claim.job_id, claim.execution)])
 
     assert fake.post(work, claim, 0) == ["ok"]
+
+
+async def test_who_fell_silent_is_named(fake: Deployment) -> None:
+    """Whoever looks for a lost worker finds its id in the report and in the log, once."""
+    for name in ("w1", "w1", "w2"):
+        work = fake.worker(name)
+        await fake.admit(uuid4().hex)
+        claim = work.claim(uuid4().hex)
+        assert isinstance(claim, Claim)
+        fake.redis.zadd(fake.keys.listeners(claim.job_id), {"g1|1": 9e15})
+
+    with capture_logs() as logged:
+        reports = [fake.reap()]
+        while not reports[-1].returned:
+            assert len(reports) < 100
+            fake.advance_ms(fake.settings.lease_ms // 4)
+            reports.append(fake.reap())
+
+    assert reports[-1].returned == 3
+    assert [sorted(report.silent) for report in reports if report.silent] == [["w1", "w2"]]
+    assert [sorted(entry["silent_workers"]) for entry in logged if entry["returned"]] == [
+        ["w1", "w2"]
+    ]
 
 
 async def test_nothing_lapses_right_after_a_silence(fake: Deployment) -> None:
