@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 from uuid import uuid4
+from zlib import crc32
 
 import httpx
 
 from benchmarks.paced import pcm_of
 from shared.wav import FRAME_BYTES, FRAME_MS
 
-SEED: Final = 5
 WAV_HEAD: Final = 44
 JSONL: Final = "jsonl_base64"
 RAW: Final = "audio"
@@ -36,6 +36,15 @@ class Heard:
     facts: dict[str, Any] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
     ended: float = 0.0
+
+    @property
+    def seed(self) -> int:
+        """Each request's own, so that nobody's frames pass for another's."""
+        return crc32(self.request_id.encode())
+
+    def undisturbed(self, frames: int) -> bytes:
+        """The samples of its answer if nothing happened to it."""
+        return b"".join(pcm_of(self.seed, index) for index in range(frames))
 
     @property
     def gap_s(self) -> float:
@@ -63,16 +72,10 @@ class Heard:
         self.times.append(time.monotonic())
 
 
-def undisturbed(frames: int, seed: int = SEED) -> bytes:
-    """The samples of an answer that nothing happened to."""
-    return b"".join(pcm_of(seed, index) for index in range(frames))
-
-
 def asked(frames: int, **more: Any) -> dict[str, Any]:
     """A request for so many frames."""
     return {
         "input": "Hello.",
-        "seed": SEED,
         "max_audio_length_ms": frames * FRAME_MS,
         "timeout_ms": 30_000,
         **more,
@@ -104,7 +107,7 @@ class Callers:
         request_id = more.pop("request_id", None) or named
         heard = heard or Heard(request_id)
         heard.began = time.monotonic()
-        body = asked(frames, request_id=request_id, **more)
+        body = asked(frames, request_id=request_id, seed=heard.seed, **more)
         if stream is not None:
             body |= {"stream": True, "stream_format": stream}
         if stream == RAW:

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.chaos.callers import JSONL, Heard, undisturbed
+from tests.chaos.callers import JSONL, Heard
 from tests.chaos.conftest import OpenSite
 from tests.chaos.site import Site
 
@@ -84,5 +84,5 @@ async def test_nobody_waits_past_their_deadline(open_site: OpenSite, what: str) 
         waits = [(round(each.total_s, 2), each.code, each.frames, each.times) for each in heard]
         assert max(waits)[0] < TIMEOUT_MS / 1000 + LATE_S + BUSY_S, waits
         for each in heard:
-            assert each.pcm == undisturbed(each.frames)
+            assert each.pcm == each.undisturbed(each.frames)
         await mend(site, what)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.chaos.callers import JSONL, Heard, undisturbed
+from tests.chaos.callers import JSONL, Heard
 from tests.chaos.conftest import OpenSite
 from tests.chaos.site import PACED
 from tests.conftest import until
@@ -36,7 +36,7 @@ async def test_a_worker_drains_under_load(open_site: OpenSite) -> None:
         await asyncio.gather(*answers)
 
         assert {(each.status, each.code, each.attempt) for each in heard} == {(200, None, 1)}
-        assert {each.pcm for each in heard} == {undisturbed(FRAMES)}
+        assert {each.pcm == each.undisturbed(FRAMES) for each in heard} == {True}
 
 
 async def test_the_same_job_is_handed_back_again_and_again(open_site: OpenSite) -> None:
@@ -58,7 +58,7 @@ async def test_the_same_job_is_handed_back_again_and_again(open_site: OpenSite) 
         await answer
 
         assert (heard.status, heard.code, heard.attempt) == (200, None, 1)
-        assert heard.pcm == undisturbed(240)
+        assert heard.pcm == heard.undisturbed(240)
 
 
 async def test_all_workers_are_replaced_under_load(open_site: OpenSite) -> None:
@@ -87,7 +87,7 @@ async def test_all_workers_are_replaced_under_load(open_site: OpenSite) -> None:
 
         assert len(heard) > 50
         assert {(each.status, each.code, each.attempt) for each in heard} == {(200, None, 1)}
-        assert {each.pcm for each in heard} == {undisturbed(30)}
+        assert {each.pcm == each.undisturbed(30) for each in heard} == {True}
 
 
 @pytest.mark.parametrize("module", [PACED, "gpu_worker"])
@@ -147,4 +147,4 @@ async def test_a_worker_is_told_to_stop_while_redis_is_gone(open_site: OpenSite)
         await answer
 
         assert (heard.status, heard.code) == (200, None)
-        assert heard.pcm == undisturbed(FRAMES)
+        assert heard.pcm == heard.undisturbed(FRAMES)

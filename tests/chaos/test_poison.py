@@ -19,7 +19,7 @@ from benchmarks.books import Books
 from cli.bench_stack import PacedPlan, paced_stack
 from cli.logs import OWN
 from shared.messages import SpeechJob
-from tests.chaos.callers import Callers, Heard, undisturbed
+from tests.chaos.callers import Callers, Heard
 from tests.chaos.conftest import OpenSite
 from tests.chaos.site import Site
 from tests.conftest import until
@@ -77,7 +77,7 @@ async def test_what_lies_in_rqs_list_and_is_not_ours(open_site: OpenSite, tmp_pa
         heard = await site.callers.speak(site.url, 5)
         await until(lambda: site.redis.llen(f"rq:queue:{queue}") == 0)
 
-        assert (heard.status, heard.pcm) == (200, undisturbed(5))
+        assert (heard.status, heard.pcm) == (200, heard.undisturbed(5))
         refused = int(site.books().stats[queue]["foreign_refused"])
         assert refused == len(poisons) + 2
         assert worker.said.count("foreign_job_refused") == refused
@@ -139,7 +139,7 @@ async def test_a_row_that_is_not_finite_ends_alone(open_site: OpenSite) -> None:
         )
 
         assert (bad.status, bad.code) == (502, "csm_synthesis_failed")
-        assert {each.pcm for each in neighbours} == {undisturbed(30)}
+        assert {each.pcm == each.undisturbed(30) for each in neighbours} == {True}
         assert {each.attempt for each in neighbours} == {1}
         assert worker.alive
 
@@ -170,7 +170,7 @@ async def test_a_step_that_raises_takes_no_neighbour_with_it(
 
     assert (poison.status, poison.code) == (502, "worker_lost")
     assert {(each.status, each.code) for each in heard} == {(200, None)}
-    assert {each.pcm for each in heard} == {undisturbed(40)}
+    assert {each.pcm == each.undisturbed(40) for each in heard} == {True}
     assert {each.attempt for each in heard} == {2}
     assert restarts == 2
     assert [re.findall(r"exit code (\d+).* in ([\d.]+) s", line) for line in said] == [
@@ -206,7 +206,7 @@ async def test_a_text_that_kills_its_process_takes_no_neighbour_with_it(
 
     assert (poison.status, poison.code) == (502, "worker_lost")
     assert {(each.status, each.code) for each in heard} == {(200, None)}
-    assert {each.pcm for each in heard} == {undisturbed(LONG)}
+    assert {each.pcm == each.undisturbed(LONG) for each in heard} == {True}
     assert {each.attempt for each in heard} == {3}
     assert restarts == 3
     assert books.faults() == []

@@ -10,7 +10,7 @@ from statistics import quantiles
 
 import pytest
 
-from tests.chaos.callers import JSONL, Heard, undisturbed
+from tests.chaos.callers import JSONL, Heard
 from tests.chaos.conftest import OpenSite
 from tests.chaos.crowd import FRAMES as CROWD_FRAMES
 from tests.chaos.crowd import WAYS, Crowd
@@ -44,7 +44,7 @@ async def test_a_storm_of_cancels_and_departures_leaves_nothing(open_site: OpenS
         assert crowd.late == []
         assert crowd.judged > STORM / 20
         assert {each.code for each in heard} <= {None, "cancelled", *OVERLOADED}
-        assert {each.pcm for each in whole} == {undisturbed(CROWD_FRAMES)}
+        assert {each.pcm == each.undisturbed(CROWD_FRAMES) for each in whole} == {True}
         assert len(whole) > STORM / 20
         assert sum(each.code == "cancelled" for each in heard) > STORM / 20
         await site.settled()
@@ -81,7 +81,7 @@ async def test_four_times_the_capacity(open_site: OpenSite) -> None:
         bound = 4 * LANES
         assert {each.status for each in heard} <= {200, 429, 503}
         assert {each.code for each in heard} <= {None, *OVERLOADED}
-        assert {each.pcm for each in spoken} == {undisturbed(FRAMES)}
+        assert {each.pcm == each.undisturbed(FRAMES) for each in spoken} == {True}
         assert len(spoken) > 0.7 * CAPACITY_PER_S * OVERLOAD_S
         assert max(depths) <= bound
         assert max(depths) > bound / 2
