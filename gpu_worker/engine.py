@@ -237,6 +237,8 @@ def _after_frame(lane: Lane, pcm: NDArray[Any]) -> Ended | None:
         return lane.ended(LENGTH)
     limit = lane.generation.silence_stop_frames
     if limit and lane.quiet >= limit and lane.frames >= len(lane.replay):
+        if lane.quiet == lane.frames:
+            return lane.failed("no_audio_generated", "the model said nothing but silence")
         return lane.ended(STOP, "silence")
     return None
 

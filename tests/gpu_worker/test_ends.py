@@ -176,6 +176,22 @@ def test_silence_ends_the_row() -> None:
     assert len(log.frames("a")) == 9
 
 
+@pytest.mark.parametrize("delivered", [0, 4])
+def test_silence_alone_is_no_speech(delivered: int) -> None:
+    """A row that said nothing before it fell silent has failed, in a second attempt as well."""
+    codes = tuple(run(make_engine()[0], [generation("a")]).codes("a")[:delivered])
+    request = generation("a", max_frames=40, silence_stop_frames=5, replay=codes)
+
+    end = run(silent_engine(lambda _: QUIET_PEAK), [request]).end("a")
+
+    assert (end.finish_reason, end.stop_cause, end.failure_code, end.frame_count) == (
+        "error",
+        None,
+        "no_audio_generated",
+        5,
+    )
+
+
 def test_a_pause_is_not_the_end() -> None:
     """A sound in between starts the count anew, and samples below zero count too."""
     engine = silent_engine(lambda frame: -QUIET_PEAK - 1 if frame % 5 == 4 else 0)
