@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 from redis.exceptions import ResponseError
 
-from scheduler.connections import AWAY, is_away
+from scheduler.connections import AWAY, is_away, trouble_in_words
 from shared.clock import Countdown, monotonic_ms
 
 FIRST_PAUSE_MS: Final = 50.0
@@ -53,7 +53,7 @@ class Link:
     def _failed(self, error: Exception) -> None:
         if not self.away:
             self.away, self._since_ms = True, monotonic_ms()
-            log.warning("redis_away", error=type(error).__name__)
+            log.warning("redis_away", error=trouble_in_words(error))
         self._next = Countdown(self._pause_ms)
         self._pause_ms = min(2 * self._pause_ms, LONGEST_PAUSE_MS)
 

@@ -8,7 +8,7 @@ import threading
 
 import structlog
 
-from scheduler.connections import TROUBLE, connect, is_away
+from scheduler.connections import TROUBLE, connect, is_away, trouble_in_words
 from scheduler.metrics import QueueMetrics
 from scheduler.reaper import Reaper
 from scheduler.side_port import pages, side_port
@@ -71,9 +71,9 @@ def _reap_on(
             away = False
         except TROUBLE as error:
             if not is_away(error):
-                log.error("reap_failed", error=str(error)[:200])
+                log.error("reap_failed", error=trouble_in_words(error))
             elif not away:
-                log.warning("redis_away", error=type(error).__name__)
+                log.warning("redis_away", error=trouble_in_words(error))
             away = True
         rounds.gone(done=not away)
     log.info("scheduler_stopped")

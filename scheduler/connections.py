@@ -110,6 +110,11 @@ def is_away(error: Exception) -> bool:
     return isinstance(error, ResponseError) and any(word in str(error) for word in _NO_WRITES)
 
 
+def trouble_in_words(error: Exception) -> str:
+    """For a log: what Redis said, or what kept it from saying anything."""
+    return f"{type(error).__name__}: {error}"[:200]
+
+
 def is_full(error: Exception) -> bool:
     """Whether Redis is at its memory limit and refused a command that takes some."""
     return isinstance(error, OutOfMemoryError) or "OOM " in str(error)

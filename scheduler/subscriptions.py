@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from scheduler.connections import BLOCK_MS, TROUBLE
+from scheduler.connections import BLOCK_MS, TROUBLE, trouble_in_words
 from scheduler.events import parse, written_ms
 from shared.keys import Keys
 from shared.messages import Claimed, Event, MalformedMessage
@@ -170,7 +170,7 @@ class EventReader:
             except TROUBLE as error:
                 failures += 1
                 if failures == 1:
-                    log.warning("event_reader_lost_redis", error=type(error).__name__)
+                    log.warning("event_reader_lost_redis", error=trouble_in_words(error))
                 await asyncio.sleep(min(0.1 * failures, 1.0))
 
     async def _hear_wakes(self) -> None:

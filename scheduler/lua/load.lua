@@ -2,6 +2,7 @@
 -- Returns per queue: what scheduler.load.QueueLoad holds, as JSON; then '' and per live worker: the age
 --   of its heartbeat in ms and its document; then '' and per live gateway: its id, the age of its renewal
 --   in ms and how many callers wait with it
+redis.call('DEL', key('gateway', '')) -- nothing; but a Redis that takes no writes is away, and says so here
 local now = now_ms()
 local out = {}
 local function add(value) out[#out + 1] = tostring(value) end

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import redis
 
 from cli.redis_server import free_port
 from scheduler.connections import connect
 from scheduler.load import LoadSnapshot, QueueLoad
 from scheduler.metrics import QueueMetrics, families
+from shared.errors import SpeechError
 from shared.metrics import Registry
 from tests.exposition import promtool, samples
 from tests.scheduler.conftest import QUEUE, Deployment, terminal
@@ -109,6 +111,27 @@ def test_without_redis_only_that_is_told() -> None:
 
     ours = {key: value for key, value in heard.items() if key[0].startswith("psionic_csm_")}
     assert ours == {("psionic_csm_redis_up",): 0}
+
+
+async def test_a_redis_that_takes_no_writes_is_away(real: Deployment) -> None:
+    """A replica, or one whose disk is full, answers still, but no worker can say that it is there:
+    what is missing is Redis and not the workers.
+    """
+    real.worker()
+    assert scrape(real.redis)["psionic_csm_redis_up",] == 1
+    real.redis.replicaof("127.0.0.1", "1")
+
+    heard = scrape(real.redis)
+    with pytest.raises(SpeechError) as refused:
+        await real.load.snapshot()
+    real.redis.replicaof("no", "one")
+
+    assert {key for key in heard if key[0].startswith("psionic_csm_")} == {
+        ("psionic_csm_redis_up",)
+    }
+    assert heard["psionic_csm_redis_up",] == 0
+    assert refused.value.code == "queue_unavailable"
+    assert scrape(real.redis)["psionic_csm_redis_up",] == 1
 
 
 def test_promtool_finds_no_fault() -> None:

@@ -119,10 +119,15 @@ async def test_renewal_and_reading_survive_errors_of_redis(listening: Deployment
         listening.redis.delete(broken)
         listening.redis.set(broken, "of another type")
         listening.redis.replicaof("127.0.0.1", "1")  # takes no writes any more
-        failures = {"event_reader_lost_redis", "listener_renewal_failed"}
+        failures = {"event_reader_lost_redis", "redis_away"}
         await until(lambda: failures <= {entry["event"] for entry in logs})
         listening.redis.replicaof("no", "one")
         listening.redis.delete(broken)
+        await until(lambda: "redis_back" in {entry["event"] for entry in logs})
+
+    causes = [entry["error"] for entry in logs if entry["event"] == "redis_away"]
+    assert len(causes) == 1
+    assert "READONLY" in causes[0]
 
     work.renew([(claim.job_id, claim.execution)])
     listening.redis.zadd(listening.keys.listeners(claim.job_id), {"g1|1": 1})
