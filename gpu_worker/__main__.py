@@ -29,7 +29,12 @@ def run(settings: WorkerSettings) -> int:
         served = ServedArtifact.of(load_artifact(directory), settings.queue.namespace)
     except SpeechError as error:
         # The runtime meets the same error and explains it for as long as the process lives.
-        log.error("artifact_unreadable", code=error.code, reason=error.message)
+        log.error(
+            "artifact_unreadable",
+            code=error.code,
+            reason=error.message,
+            directory=str(directory),
+        )
         served = ServedArtifact()
     metrics = WorkerMetrics()
     return serve(settings, served, Runtime(settings, directory, metrics.step), metrics)

@@ -113,6 +113,7 @@ def test_without_redis_only_that_is_told() -> None:
     assert ours == {("psionic_csm_redis_up",): 0}
 
 
+@pytest.mark.redis
 async def test_a_redis_that_takes_no_writes_is_away(real: Deployment) -> None:
     """A replica, or one whose disk is full, answers still, but no worker can say that it is there:
     what is missing is Redis and not the workers.
