@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from scheduler.results import READ_AT_ONCE
 from shared.digests import sha256_hex
 from shared.wav import wav_file
@@ -57,6 +59,19 @@ async def test_an_ended_request_shows_its_terminal_and_audio(world: World) -> No
     assert (audio.status, audio.headers["content-type"]) == (200, "audio/wav")
     assert audio.body == answer.body == wav_file(pcm(0) + pcm(1))
     assert audio.headers["x-psionic-csm-wav-pcm16-digest"] == sha256_hex(answer.body)
+
+
+@pytest.mark.parametrize("ranges", ["bytes=0-10", "bytes=" + ",".join(["0-"] * 9000)])
+async def test_a_part_of_the_audio_is_not_served(world: World, ranges: str) -> None:
+    """Whatever parts are asked for, however many: the answer is the whole file, and says so."""
+    call = world.post(HELLO)
+    await world.worker.speak(2)
+    answer = await call.answer()
+
+    audio = await world.get(f"{SPEECH}/r1/audio", headers={"range": ranges})
+
+    assert (audio.status, audio.body) == (200, answer.body)
+    assert "accept-ranges" not in audio.headers
 
 
 async def test_a_result_says_all_that_the_stream_said(world: World) -> None:
