@@ -152,7 +152,7 @@ def _way_to_get(artifact: Artifact, faults: list[Verified]) -> str:
     """The command that puts back what is missing or differs."""
     manifest = artifact.manifest
     if manifest.model_id.startswith(DEMO_PREFIX):
-        return f"psionic-csm artifacts build-demo --directory {artifact.directory}"
+        return demo.way_to_put_back(artifact)
     if manifest.parent_artifact_id is not None:
         return f"make it again from {manifest.parent_artifact_id}: psionic-csm artifacts quantize"
     repositories = {

@@ -22,6 +22,8 @@ from shared.variables import read_cache_dir
 
 RECIPE: Final = Path("gpu_worker", "model")
 """Where the modules that decide what the seeded demo is lie, below the packages' common folder."""
+SEEDED_MODEL_ID: Final = "psionic-demo/csm-tiny"
+"""Of the seeded demo that ``--seeded`` builds; torch has to be loaded to ask who builds it."""
 RECIPE_FILES: Final = "demo*.py"
 
 
@@ -63,6 +65,21 @@ def put(directory: Path, seeded: bool = False) -> Artifact:
             if is_in_the_way
             else "PSIONIC_CSM_CACHE names another place for it",
         ) from error
+
+
+def way_to_put_back(artifact: Artifact) -> str:
+    """The command that mends a damaged demo. It replaces the demo that is there, so it must make
+    this very one.
+    """
+    model_id = artifact.manifest.model_id
+    if is_shipped() and load_artifact(spoken_demo_dir()).artifact_id == artifact.artifact_id:
+        option = ""
+    elif model_id == SEEDED_MODEL_ID:
+        option = "--seeded "
+    else:
+        return f"get the files of {model_id} again from whoever made it"
+    directory = shlex.quote(str(artifact.directory))
+    return f"psionic-csm artifacts build-demo {option}--directory {directory}"
 
 
 def recipe_digest() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,21 @@ def test_something_else_is_never_overwritten(shipped: Artifact, tmp_path: Path) 
         demo.put(tmp_path / "mine")
 
     assert (tmp_path / "mine" / "precious").read_text() == "precious"
+
+
+def test_a_demo_is_mended_by_what_makes_this_very_one(shipped: Artifact, tmp_path: Path) -> None:
+    """The command replaces what is there, so for each demo it is the one that gives the same id;
+    for one that was trained elsewhere there is none.
+    """
+    place = tmp_path / "a place"
+    copy = Path(shutil.copytree(shipped.directory, place))
+    seeded = build_demo(tmp_path / "seeded")
+    elsewhere = replace(
+        seeded, manifest=seeded.manifest.model_copy(update={"model_id": "psionic-demo/other"})
+    )
+
+    ways = [demo.way_to_put_back(each) for each in (load_artifact(copy), seeded, elsewhere)]
+
+    assert ways[0] == f"psionic-csm artifacts build-demo --directory '{place}'"
+    assert f"--seeded --directory {seeded.directory}" in ways[1]
+    assert "build-demo" not in ways[2]
