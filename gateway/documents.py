@@ -113,6 +113,7 @@ class Documents:
                     "budget_used": row.budget_used,
                     "estimated_wait_error_ms": row.estimated_wait_error_ms,
                     "estimated_wait_bias_ms": row.estimated_wait_bias_ms,
+                    "deadline_margin_ms": row.deadline_margin_ms,
                 }
                 for row in rows
             ],

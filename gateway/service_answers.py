@@ -161,6 +161,7 @@ class ArtifactLoad(QueueLoad):
     budget_used: float
     estimated_wait_error_ms: float
     estimated_wait_bias_ms: float
+    deadline_margin_ms: int
 
 
 class GatewayEntry(Answer):

@@ -36,7 +36,8 @@ class QueueLoad:
     ``estimated_wait_ms`` is that of the interactive job that comes last. Means forget slowly.
     ``estimated_wait_error_ms`` is the mean distance between what interactive jobs that had to wait
     were told at the door and what they waited, ``estimated_wait_bias_ms`` the mean difference
-    (above 0: told too long).
+    (above 0: told too long). ``deadline_margin_ms`` is how much longer than the estimate the wait
+    is that the door holds a deadline against, as measured: 0 while a lane is free.
     """
 
     queue: str
@@ -55,6 +56,7 @@ class QueueLoad:
     mean_budget_frames: float = 0.0
     estimated_wait_error_ms: float = 0.0
     estimated_wait_bias_ms: float = 0.0
+    deadline_margin_ms: int = 0
     ended_by: Mapping[str, int] = field(default_factory=dict)
 
     @property

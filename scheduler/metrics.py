@@ -78,6 +78,10 @@ def _gauges(snapshot: LoadSnapshot) -> Iterator[Metric]:
     error = _per_queue(
         "queue_estimated_wait_error_seconds", "Running mean of how far such estimates were off"
     )
+    margin = _per_queue(
+        "queue_deadline_margin_seconds",
+        "How much longer than that estimate the wait is that deadlines are held against",
+    )
     batch = _per_queue("queue_batch_depth", "Of the jobs that wait, those of priority batch")
     service = _per_queue("queue_service_seconds", "Running mean of a lane's time per job")
     for name, row in sorted(snapshot.queues.items()):
@@ -87,9 +91,10 @@ def _gauges(snapshot: LoadSnapshot) -> Iterator[Metric]:
         oldest.add_metric([name], row.oldest_wait_ms / 1000)
         estimate.add_metric([name], row.estimated_wait_ms / 1000)
         error.add_metric([name], row.estimated_wait_error_ms / 1000)
+        margin.add_metric([name], row.deadline_margin_ms / 1000)
         batch.add_metric([name], row.batch_depth)
         service.add_metric([name], row.mean_service_ms / 1000)
-    yield from (depth, running, lanes, oldest, estimate, error, batch, service)
+    yield from (depth, running, lanes, oldest, estimate, error, margin, batch, service)
 
 
 def _counters(snapshot: LoadSnapshot) -> Iterator[Metric]:

@@ -36,7 +36,7 @@ _DAMAGE: Final = (
 )
 """What Redis and Lua say of a value that is not what belongs there."""
 
-_COMMON: Final = ("keys", "wakes", "lines", "records", "ends", "waits")
+_COMMON: Final = ("keys", "wakes", "lines", "records", "measures", "ends", "waits")
 """In this order: each uses only those before it, and each of their definitions names one thing."""
 _COMMENT: Final = re.compile(r" *--.*")
 _DEFINITION: Final = re.compile(r"^(?=local )", re.MULTILINE)

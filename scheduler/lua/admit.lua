@@ -30,7 +30,7 @@ local function lift(bound)
   if job.state == 'waiting' then leave_waiting(bound, job.queue, job) end
   job.line = line
   redis.call('HSET', key('job', bound), 'line', line)
-  redis.call('HDEL', key('job', bound), 'wait_bound_ms')
+  redis.call('HDEL', key('job', bound), 'wait_bound_ms', 'total_bound_ms')
   if job.state == 'waiting' then enter_waiting(bound, job.queue, job) end
 end
 
@@ -95,7 +95,7 @@ if lanes == 0 then return {'no_ready_worker'} end
 local waiting = key('waiting', queue)
 local depth = redis.call('ZCARD', waiting)
 local places = math.min(math.max(min_depth, per_lane * lanes), max_depth)
-local bound_ms, wait, sure = estimated_wait(queue, lanes, now, class, principal)
+local bound_ms, wait, held = estimated_wait(queue, lanes, now, class, principal)
 local batch_fills_its_half = class == 'batch'
   and redis.call('ZCOUNT', waiting, BATCH_FIRST, '+inf') >= math.max(1, math.floor(places / 2))
 if depth >= places or batch_fills_its_half then
@@ -109,7 +109,7 @@ if own >= max_per_principal then
   return {'too_many_waiting', tostring(wait)}
 end
 local service = budget * (budget_frame_ms(key('stats', queue)) or 0)
-if bound_ms > 0 and sure + service > timeout then
+if bound_ms > 0 and held + service > timeout then
   return {'deadline_unmeetable', tostring(math.floor(wait + service))}
 end
 
@@ -120,7 +120,7 @@ redis.call('HSET', jk, 'state', 'waiting', 'queue', queue, 'principal', principa
   'request_id', request, 'fingerprint', fingerprint, 'payload', payload, 'seq', seq,
   'facts', ARGV[16], 'admitted_ms', now, 'deadline_ms', now + timeout, 'attempt', 0, 'frames', 0,
   'line', line, 'budget', budget, 'wait_bound_ms', bound_ms,
-  'expected_wait_ms', wait)
+  'total_bound_ms', bound_ms > 0 and math.floor(bound_ms + service) or 0, 'expected_wait_ms', wait)
 if turn ~= '' then
   redis.call('HSET', jk, 'cancellation_id', turn)
   join_turn()

@@ -12,7 +12,6 @@ local lease, busy = tonumber(ARGV[6]), tonumber(ARGV[7])
 local now = now_ms()
 local waiting, ring, stats = key('waiting', queue), key('ring', queue), key('stats', queue)
 local ours = key('claim', execution)
-local SHORT = 0.02 -- so many of the waits may turn out longer than what a deadline is held against
 local CLAIM_MS = 60000 -- a claim is known so long past its job's deadline: longer than the job lives
 
 local function claimed(id, job)
@@ -34,15 +33,8 @@ local function record_wait(job)
   if job.claimed_ms or not bound or not expected or bound == 0 then return end
   if class_of(job.line) ~= 'interactive' then return end
   local waited = now - tonumber(job.admitted_ms)
-  local over = bound - waited
-  measure(stats, {'wait_over_ms', over, 'wait_error_ms', math.abs(expected - waited),
-    'wait_bias_ms', expected - waited})
-  -- The quantile that SHORT of the samples fall below: where a step down is that much rarer than one up,
-  -- and longer in the same proportion, it stays.
-  local said = redis.call('HMGET', stats, 'wait_spare_ms', 'wait_error_ms')
-  local spare, step = tonumber(said[1] or '0'), 0.3 * tonumber(said[2])
-  spare = math.max(0, spare + step * (over > spare and SHORT or SHORT - 1))
-  redis.call('HSET', stats, 'wait_spare_ms', string.format('%.3f', spare))
+  add_to_spread(stats, 'wait_over', bound - waited, now)
+  measure(stats, 0.1, {'wait_error_ms', math.abs(expected - waited), 'wait_bias_ms', expected - waited})
 end
 
 local function take(id, job)

@@ -22,7 +22,7 @@ end
 local REASONS = {'stop', 'length', 'cancelled', 'timeout', 'error', 'worker_lost', 'discarded'}
 local function stood(queue)
   local waiting, lanes = key('waiting', queue), ready_lanes(queue, now)
-  local _, expected = estimated_wait(queue, lanes, now, 'interactive')
+  local _, expected, held = estimated_wait(queue, lanes, now, 'interactive')
   local stats = {}
   local said = redis.call('HGETALL', key('stats', queue))
   for i = 1, #said, 2 do stats[said[i]] = tonumber(said[i + 1]) end
@@ -36,6 +36,7 @@ local function stood(queue)
     leases_lost = stats.leases_lost or 0, mean_service_ms = stats.service_ms or 0,
     mean_frames = stats.service_frames or 0, mean_budget_frames = stats.service_budget or 0,
     estimated_wait_error_ms = stats.wait_error_ms or 0, estimated_wait_bias_ms = stats.wait_bias_ms or 0,
+    deadline_margin_ms = held - expected,
     ended_by = ended_by}
 end
 

@@ -17,8 +17,11 @@ local function mend(k, kind)
 end
 
 -- Counts, and means, which have fractions.
-local FRACTIONS = {service_ms = true, service_frames = true, service_budget = true, wait_over_ms = true,
-  wait_spare_ms = true, wait_error_ms = true, wait_bias_ms = true, warm_step_ms = true}
+local FRACTIONS = {service_ms = true, service_frames = true, service_budget = true,
+  wait_error_ms = true, wait_bias_ms = true, warm_step_ms = true}
+for _, part in ipairs(SPREAD) do
+  FRACTIONS['wait_over' .. part], FRACTIONS['spare' .. part] = true, true
+end
 local function mend_fields(k)
   local said = redis.call('HGETALL', k)
   for i = 1, #said, 2 do

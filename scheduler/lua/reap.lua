@@ -104,8 +104,7 @@ local missing, sums = {}, {['waiting_frames:interactive'] = 0, ['waiting_frames:
   running_frames = 0, running_since_ms = 0}
 
 local live = redis.call('ZCARD', waiting) + redis.call('ZCARD', running)
-local unsure = place == '' and redis.call('HDEL', reaper, 'unsure:' .. queue) == 1
-local is_whole = place == '' and (live <= slice or unsure)
+local is_whole = place == '' and live <= slice
 
 -- Any hint leads to the next job, whichever that is. So none is missing while there are as many as jobs.
 -- Of few jobs those are reported that RQ's list lacks. Of many the list is not read: as many are as lack,
@@ -124,14 +123,26 @@ local function is_in_line(id, line)
   return in_ring[line] and redis.call('ZSCORE', key('line', queue, line), id)
 end
 
-local function add_up(id, state, job)
+local function add_up(state, job)
   if state == 'running' then
     sums.running_frames = sums.running_frames + job.budget
     sums.running_since_ms = sums.running_since_ms + job.attempt_ms
-    return
+  else
+    local frames = 'waiting_frames:' .. class_of(job.line)
+    sums[frames] = sums[frames] + job.budget
   end
-  local frames = 'waiting_frames:' .. class_of(job.line)
-  sums[frames] = sums[frames] + job.budget
+end
+
+local function correct_sums()
+  for name, sum in pairs(sums) do
+    local right = string.format('%.0f', sum)
+    if (redis.call('HGET', key('stats', queue), name) or '0') ~= right then
+      redis.call('HSET', key('stats', queue), name, right)
+    end
+  end
+end
+
+local function see_to_line(id, job)
   if not is_in_line(id, job.line) then
     join_line(id, queue, job.line, job.seq)
     in_ring[job.line] = true
@@ -163,25 +174,19 @@ local function look_at(id, state)
     abandoned = abandoned + 1
     if state == 'waiting' then return end -- it has ended
   end
-  add_up(id, state, job)
+  add_up(state, job)
+  if state == 'waiting' then see_to_line(id, job) end
   if state == 'waiting' and not listed[id] and #missing < math.min(lacking, most) then
     listed[id] = true
     missing[#missing + 1] = id
   end
 end
 
--- All at once where they are few, and once more after a damaged record was discarded, which may have
--- left something behind in the sums.
 local function look_at_all()
   for _, state in ipairs({'waiting', 'running'}) do
     for _, id in ipairs(redis.call('ZRANGE', key(state, queue), 0, -1)) do look_at(id, state) end
   end
-  for name, sum in pairs(sums) do
-    local right = string.format('%.0f', sum)
-    if (redis.call('HGET', key('stats', queue), name) or '0') ~= right then
-      redis.call('HSET', key('stats', queue), name, right)
-    end
-  end
+  correct_sums()
   return ''
 end
 
@@ -199,6 +204,20 @@ local function look_at_some()
   return state == 'waiting' and 'running:0' or ''
 end
 
+-- A damaged record that was discarded may have left something behind in the sums. A look at some can't
+-- tell, so once after it they are told anew from all, of which nothing else is read.
+local function sum_up()
+  for _, state in ipairs({'waiting', 'running'}) do
+    for _, id in ipairs(redis.call('ZRANGE', key(state, queue), 0, -1)) do
+      local job = read_job(id, 'state', 'line', 'budget', 'attempt_ms')
+      if job.state == state and count_in(job.budget) and CLASS[class_of(job.line or '') or '']
+        and (state == 'waiting' or count_in(job.attempt_ms)) then add_up(state, job) end
+    end
+  end
+  correct_sums()
+end
+
+if place == '' and redis.call('HDEL', reaper, 'unsure:' .. queue) == 1 and not is_whole then sum_up() end
 local next_place = is_whole and look_at_all() or look_at_some()
 
 -- Kept audio that ran out.

@@ -230,6 +230,20 @@ async def fake(
 
 
 @pytest.fixture
+async def still(
+    fake_server: fakeredis.FakeServer,
+    fake_redis: redis.Redis,
+    settings: QueueSettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> AsyncIterator[Deployment]:
+    """Over a fake Redis whose time stands still, but for what a test moves it by."""
+    clock = FakeClock(monkeypatch, frozen=True)
+    aclient = fakeredis.FakeAsyncRedis(server=fake_server)
+    yield Deployment(fake_redis, aclient, settings, clock.advance_ms)
+    await aclient.aclose()
+
+
+@pytest.fixture
 async def real(redis_server: RedisServer) -> AsyncIterator[Deployment]:
     """Over a real server, with leases short enough to wait for."""
     short = queue_settings(lease_ms=1000, listener_ttl_ms=3000, reap_interval_ms=50)

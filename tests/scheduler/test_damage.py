@@ -232,6 +232,7 @@ FIELDS = [
     *((lambda d: d.keys.stats(QUEUE), name) for name in ("running_frames", "running_since_ms")),
     (lambda d: d.keys.stats(QUEUE), "waiting_frames:interactive"),
     *((lambda d: d.keys.stats(QUEUE), name) for name in ("service_ms", "wait_over_ms")),
+    *((lambda d: d.keys.stats(QUEUE), name) for name in ("wait_over_weight", "spare_at_ms")),
 ]
 
 

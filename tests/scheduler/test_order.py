@@ -81,7 +81,7 @@ class Trial:
         principal, priority = self.dice.choice(PRINCIPALS), self.dice.choice(CLASSES)
         request_id = f"r{len(self.owners)}"
         admitted = await self.d.admit(
-            request_id, principal=principal, priority=priority, timeout_ms=60_000
+            request_id, principal=principal, priority=priority, timeout_ms=600_000
         )
         place = len(self.owners)
         self.owners[admitted.job_id] = (principal, request_id, place)
@@ -148,7 +148,7 @@ async def test_claims_follow_the_plain_rules(deployment: Deployment, seed: int) 
     that a plain model of the rules takes, and the books balance."""
     object.__setattr__(deployment.settings, "min_queue_depth", 1000)
     object.__setattr__(deployment.settings, "max_queue_depth", 1000)
-    object.__setattr__(deployment.settings, "lease_ms", 60_000)
+    object.__setattr__(deployment.settings, "lease_ms", 600_000)
     trial = Trial(deployment, seed)
 
     for _ in range(150):

@@ -146,14 +146,35 @@ async def test_the_dead_are_looked_for_in_some_rounds(
 
 
 async def test_after_a_discard_the_sums_are_right_again(deployment: Deployment) -> None:
-    """Also where the jobs are too many for one call: the next round is one."""
+    """Also where jobs are too many for one call: they are added up, and looked at in slices."""
     sliced = Reaper(deployment.redis, deployment.settings, slice_=2)
     deployment.worker(lanes=4)
     jobs = await admit_many(deployment, 6, timeout_ms=60_000)
     deployment.redis.delete(deployment.keys.job(jobs[0]))
 
+    looked = [next(iter(sliced.reap())).calls for _ in range(2)]
+
+    stats: Any = deployment.redis.hgetall(deployment.keys.stats(QUEUE))
+    assert stats[b"waiting_frames:interactive"] == b"50"
+    assert min(looked) > 1
+
+
+async def test_what_else_is_damaged_is_left_out_of_the_sums(deployment: Deployment) -> None:
+    """Jobs are added up by their records, of which more than one may be broken."""
+    sliced = Reaper(deployment.redis, deployment.settings, slice_=2)
+    work = deployment.worker(lanes=4)
+    jobs = await admit_many(deployment, 8, timeout_ms=60_000)
+    running = deployment.claim(work).job_id
+    waiting = [job for job in jobs if job != running]
+    deployment.redis.delete(deployment.keys.job(waiting[0]))
+    sliced.reap()
+    deployment.redis.hset(deployment.keys.job(running), "attempt_ms", "soon")
+    deployment.redis.hset(deployment.keys.job(waiting[1]), "budget", "many")
+    deployment.redis.hdel(deployment.keys.job(waiting[2]), "line")
+
     for _ in range(2):
         sliced.reap()
 
     stats: Any = deployment.redis.hgetall(deployment.keys.stats(QUEUE))
-    assert stats[b"waiting_frames:interactive"] == b"50"
+    assert stats[b"waiting_frames:interactive"] == b"40"
+    assert (stats[b"running_frames"], stats[b"running_since_ms"]) == (b"0", b"0")

@@ -1,17 +1,5 @@
 -- How a job ends, and what is kept of it.
 
--- Running means that forget slowly: the newest sample weighs a tenth. samples: field, value, ...
-local function measure(stats, samples)
-  local fields, means = {}, {}
-  for i = 1, #samples, 2 do fields[#fields + 1] = samples[i] end
-  for i, old in ipairs(redis.call('HMGET', stats, unpack(fields))) do
-    local sample, mean = samples[2 * i], tonumber(old or '')
-    means[#means + 1] = fields[i]
-    means[#means + 1] = string.format('%.3f', mean and mean + 0.1 * (sample - mean) or sample)
-  end
-  redis.call('HSET', stats, unpack(means))
-end
-
 -- Kept audio is bounded in bytes: over the cap, the oldest goes first. What somebody still listens to
 -- stays, and goes when the next job ends.
 local function retain(id, bytes, now, ttl, cap)
@@ -33,6 +21,21 @@ local function retain(id, bytes, now, ttl, cap)
   end
   for _, kept in ipairs(heard) do redis.call('ZADD', retained, kept[2], kept[1]) end
 end
+
+-- What the door held against an interactive job's deadline, against what came true. One that ran out of
+-- time would have taken longer than it was let. A second attempt, or a cancel, says nothing of the door.
+local function record_total(job, reason, total, now)
+  local told = tonumber(job.total_bound_ms or '') or 0
+  local finished = job.state == 'running' and (reason == 'stop' or reason == 'length')
+  if told == 0 or not (finished or reason == 'timeout') then return end
+  if job.claimed_ms and (job.state ~= 'running' or job.claimed_ms ~= job.attempt_ms) then return end
+  if class_of(job.line) ~= 'interactive' then return end
+  add_to_spread(key('stats', job.queue), 'spare', told - total, now)
+end
+
+-- So much the newest job weighs in what a frame of a budget stands for, once there were so many: what
+-- part of its budget a job speaks is chance, and every wait is told by it.
+local PACE = 0.02
 
 -- The one way an intact job ends. Frees before it writes, so that it works with Redis at its memory limit.
 -- o: reason, code, message, terminal (bytes), abandoned ('1'), and the ttls result, metadata, cap.
@@ -85,9 +88,11 @@ local function end_job(id, job, o, now)
   redis.call('HINCRBY', stats, 'ended:' .. o.reason, 1)
   if job.state == 'running' and frames > 0 and job.claimed_ms == job.attempt_ms -- claimed once
     and (o.reason == 'stop' or o.reason == 'length') then
-    measure(stats, {'service_ms', now - job.attempt_ms, 'service_frames', frames,
+    local newest = math.max(PACE, 1 / redis.call('HINCRBY', stats, 'measured', 1))
+    measure(stats, newest, {'service_ms', now - job.attempt_ms, 'service_frames', frames,
       'service_budget', tonumber(job.budget)})
   end
+  record_total(job, o.reason, total, now)
   if o.abandoned ~= '1' then retain(id, frames * FRAME_BYTES, now, o.result_ttl, o.cap) end
 end
 

@@ -5,7 +5,7 @@
 local LOOK = {'state', 'queue', 'principal', 'request_id', 'payload', 'fingerprint', 'seq', 'admitted_ms',
   'deadline_ms', 'attempt', 'frames', 'line', 'budget', 'attempt_ms', 'cancel', 'claimed_ms'}
 local RECORD = {'execution', 'first_audio_ms', 'cancellation_id', 'solo', 'wait_bound_ms',
-  'expected_wait_ms', 'worker_id', unpack(LOOK)}
+  'total_bound_ms', 'expected_wait_ms', 'worker_id', unpack(LOOK)}
 
 -- The record of a job that lives, in this state if one is named; nil if it has not all that the rules
 -- need, its events and listeners included. fields: LOOK, or all.
