@@ -49,9 +49,8 @@ class Process:
         self._reading.start()
         limits = httpx.Limits(max_connections=200)
         self.http = httpx.Client(base_url=url, timeout=40, trust_env=False, limits=limits)
-        settings = gateway_settings(lease_ms=60_000)  # it beats once, and renews when told to
         self._redis = server.client()
-        self.worker = Worker(self._redis, settings, artifact)
+        self.worker = Worker(self._redis, gateway_settings(), artifact)
         self._carrier = Carrier(self._redis, "t", artifact.queue_name("t"))
         self.worker.beat()
 

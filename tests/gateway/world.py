@@ -27,6 +27,8 @@ from tests.gateway.artifacts import write_artifact
 from tests.scheduler.conftest import terminal
 
 PATIENCE_S = 10.0
+LEASE_MS = 60_000
+"""Of a worker that beats and renews only when a test tells it to, on however busy a machine."""
 SPEECH = "/psionic/csm/speech"
 
 
@@ -85,10 +87,11 @@ class Worker:
         self, client: redis.Redis, settings: GatewaySettings, artifact: Artifact, id_: str = "w1"
     ) -> None:
         self.artifact = artifact
-        queue = artifact.queue_name(settings.queue.namespace)
-        carrier = Carrier(client, settings.queue.namespace, queue)
+        patient = replace(settings.queue, lease_ms=LEASE_MS)
+        queue = artifact.queue_name(patient.namespace)
+        carrier = Carrier(client, patient.namespace, queue)
         self.id = id_
-        self.queue = WorkQueue(client, settings.queue, carrier, queue, id_)
+        self.queue = WorkQueue(client, patient, carrier, queue, id_)
         self.hints: asyncio.Queue[str] = asyncio.Queue()
 
     def beat(self, *, lanes: int = 2, **changes: Any) -> None:
