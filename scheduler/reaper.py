@@ -47,7 +47,8 @@ class ReapReport:
 
     @property
     def eventful(self) -> bool:
-        return any((self.returned, self.lost, self.expired, self.abandoned, self.pushed))
+        counts = (self.returned, self.lost, self.expired, self.abandoned, self.pushed)
+        return any(counts) or bool(self.silent)
 
     def plus(self, other: ReapReport) -> ReapReport:
         """Both as one; of ``held`` what was found last."""

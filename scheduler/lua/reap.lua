@@ -8,7 +8,8 @@
 --   queue was reaped so lately; 0: always), which keeps the cost from growing with the number of
 --   workers that reap; most jobs to report, of each of the two kinds; where to go on ('': begin)
 -- Returns {where to go on ('': the round is complete), held, returned, lost, expired, abandoned, the
---   workers that fell silent (ids, a space between two), n, n jobs that no list holds, jobs that ended a while ago and that RQ may still know}
+--   workers that fell silent (ids, a space between two), n, n jobs that no list holds, jobs that ended
+--   a while ago and that RQ may still know}
 local queue, max_attempts = ARGV[2], tonumber(ARGV[3])
 local lease, silence, slice = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local most, place = tonumber(ARGV[11]), ARGV[12]

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from scheduler.queue import Claim
-from scheduler.reaper import Reaper
+from scheduler.reaper import Reaper, ReapReport
 from tests.scheduler.conftest import QUEUE, Deployment, terminal
 
 
@@ -120,27 +120,52 @@ async def test_one_listener_that_stays_keeps_the_job(fake: Deployment) -> None:
     assert fake.post(work, claim, 0) == ["ok"]
 
 
+async def claimed_and_silent(fake: Deployment, worker_id: str) -> str:
+    """The request of a job whose worker took it and will not renew."""
+    work, request_id = fake.worker(worker_id), uuid4().hex
+    admitted = await fake.admit(request_id, timeout_ms=30_000)
+    claim = work.claim(uuid4().hex)
+    assert isinstance(claim, Claim)
+    fake.redis.zadd(fake.keys.listeners(admitted.job_id), {"g1|1": 9e15})
+    fake.redis.zadd(fake.keys.running(QUEUE), {admitted.job_id: 1})  # lapsed, as soon as it may be
+    return request_id
+
+
+def reap_until_somebody_is_silent(fake: Deployment) -> ReapReport:
+    for _ in range(100):
+        report = fake.reap()
+        if report.silent:
+            return report
+        fake.advance_ms(fake.settings.lease_ms // 4)
+    pytest.fail("nobody fell silent")
+
+
 async def test_who_fell_silent_is_named(fake: Deployment) -> None:
     """Whoever looks for a lost worker finds its id in the report and in the log, once."""
     for name in ("w1", "w1", "w2"):
-        work = fake.worker(name)
-        await fake.admit(uuid4().hex)
-        claim = work.claim(uuid4().hex)
-        assert isinstance(claim, Claim)
-        fake.redis.zadd(fake.keys.listeners(claim.job_id), {"g1|1": 9e15})
+        await claimed_and_silent(fake, name)
 
     with capture_logs() as logged:
-        reports = [fake.reap()]
-        while not reports[-1].returned:
-            assert len(reports) < 100
-            fake.advance_ms(fake.settings.lease_ms // 4)
-            reports.append(fake.reap())
+        report = reap_until_somebody_is_silent(fake)
+        assert fake.reap().silent == ()
 
-    assert reports[-1].returned == 3
-    assert [sorted(report.silent) for report in reports if report.silent] == [["w1", "w2"]]
+    assert report.returned == 3
+    assert sorted(report.silent) == ["w1", "w2"]
     assert [sorted(entry["silent_workers"]) for entry in logged if entry["returned"]] == [
         ["w1", "w2"]
     ]
+
+
+async def test_who_fell_silent_is_named_though_nothing_goes_back(fake: Deployment) -> None:
+    """The job was cancelled and ends with its lease: its worker is lost all the same."""
+    request_id = await claimed_and_silent(fake, "w1")
+    await fake.cancellation.cancel("p", "request", request_id)
+
+    with capture_logs() as logged:
+        report = reap_until_somebody_is_silent(fake)
+
+    assert (report.returned, report.lost) == (0, 0)
+    assert [entry["silent_workers"] for entry in logged if entry["event"] == "reaped"] == [("w1",)]
 
 
 async def test_nothing_lapses_right_after_a_silence(fake: Deployment) -> None:
