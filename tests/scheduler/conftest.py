@@ -82,6 +82,20 @@ def terminal(reason: str = "stop", **changes: Any) -> Terminal:
     return replace(base, **changes)
 
 
+class SteadyWorkQueue(WorkQueue):
+    """Its lanes count for a minute after each heartbeat, so that a busy machine loses no worker."""
+
+    def heartbeat(
+        self, document: dict[str, Any], *, lanes: int, step_ms: float | None = None
+    ) -> None:
+        super().heartbeat(document, lanes=lanes, step_ms=step_ms)
+        if lanes:
+            until_ms = time.time() * 1000 + 60_000
+            self._redis.zadd(
+                self._keys.lanes(self._queue), {f"{self._worker_id}|{lanes}": until_ms}
+            )
+
+
 class Deployment:
     """Every role's side of one queue, over one Redis."""
 
@@ -110,11 +124,9 @@ class Deployment:
 
     def worker(self, worker_id: str = "w1", lanes: int = 2, *, lapses: bool = False) -> WorkQueue:
         """A ready worker, whose lanes count for a minute; with ``lapses``, as long as a lease."""
-        work = WorkQueue(self.redis, self.settings, self.carrier, QUEUE, worker_id)
+        kind = WorkQueue if lapses else SteadyWorkQueue
+        work = kind(self.redis, self.settings, self.carrier, QUEUE, worker_id)
         work.heartbeat({"worker_id": worker_id}, lanes=lanes)
-        if lanes and not lapses:
-            until_ms = time.time() * 1000 + 60_000
-            self.redis.zadd(self.keys.lanes(QUEUE), {f"{worker_id}|{lanes}": until_ms})
         return work
 
     async def admit(

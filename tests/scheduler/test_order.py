@@ -323,7 +323,7 @@ async def test_what_must_run_alone_lets_others_fill_the_lanes_in_between(
 @pytest.mark.redis
 async def test_the_rules_hold_at_the_memory_limit(real: Deployment) -> None:
     """What was let in is claimed, handed back, waited for and ended with Redis full."""
-    w1, w2 = real.worker("w1"), real.worker("w2")
+    w1, w2 = real.worker("w1", lapses=True), real.worker("w2")
     for number in range(4):
         await real.admit(f"r{number}", principal=f"p{number % 2}", timeout_ms=60_000)
     await real.admit("x", priority="batch", timeout_ms=60_000)
