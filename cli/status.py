@@ -73,7 +73,7 @@ def _load(load: Mapping[str, Any]) -> list[tuple[str, str | None]]:
         ("in flight", f"{load['in_flight_requests']} of {load['capacity_lanes']} lanes"),
         ("refused", f"{load['refused_recently']} in the last minute, by this gateway"),
         ("", ", ".join(f"{n} {code}" for code, n in load["refused_codes"].items()) or None),
-        ("redis", f"{load['redis_memory_ratio']:.0%} of its memory limit"),
+        ("redis", _memory(load["redis_memory_ratio"])),
         ("workers", said or "none"),
     ]
 
@@ -82,6 +82,10 @@ def _estimate(load: Mapping[str, Any]) -> str:
     error_ms = load.get("estimated_wait_error_ms")
     off = f" (such estimates are off by {error_ms:.0f} ms)" if error_ms else ""
     return f"about {load['estimated_wait_ms']} ms{off}"
+
+
+def _memory(ratio: float) -> str:
+    return f"{ratio:.0%} of its memory limit" if ratio else "no memory limit"
 
 
 def _queue_row(queue: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Self
 
 import pytest
@@ -60,6 +61,7 @@ class Gateway:
     """Stands in for a client of a gateway."""
 
     away = False
+    memory_ratio = 0.815
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
@@ -78,7 +80,7 @@ class Gateway:
             raise CommandFailed(REFUSED, "the queue can't be reached", code="queue_unavailable")
         rows = [{"queue": f"csm.{name}", "artifact_id": ARTIFACT, **LOAD_ROW} for name in "ab"]
         refused = {"refused_recently": 7, "refused_codes": {"queue_memory_low": 5, "queue_full": 2}}
-        redis = {"redis_memory_ratio": 0.815}
+        redis = {"redis_memory_ratio": self.memory_ratio}
         return {**LOAD_ROW, **refused, **redis, "artifacts": rows, "workers": WORKERS}
 
 
@@ -106,6 +108,17 @@ def test_status_shows_queue_lanes_waits_and_workers_in_80_columns(
     assert "accelerator_unavailable: no CUDA" in said
     assert "refusal: no_ready_worker" in said
     assert "python -m gpu_worker" in said
+
+
+def test_a_redis_without_a_limit_is_not_called_empty(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway says 0 where there is no limit to hold the memory against."""
+    monkeypatch.setattr(Gateway, "memory_ratio", 0.0)
+
+    assert main.run(["status"]) == OK
+
+    assert re.search(r"redis +no memory limit", capsys.readouterr().out)
 
 
 def test_status_as_json_is_what_the_gateway_says(capsys: pytest.CaptureFixture[str]) -> None:
