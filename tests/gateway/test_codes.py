@@ -19,7 +19,7 @@ from scheduler.connections import connect_async
 from shared.errors import CODES, PENDING_PHASES
 from shared.settings import GatewaySettings
 from tests.gateway import test_bad_requests
-from tests.gateway.world import Answer, World, gateway_settings
+from tests.gateway.world import TIMEOUT_MS, Answer, World, gateway_settings
 
 KEY = "a-key-of-this-test"
 AUTH = {"authorization": f"Bearer {KEY}"}
@@ -200,7 +200,7 @@ async def unclaimed(world: World) -> Answer:
 
 
 async def unfinished(world: World) -> Answer:
-    call = world.post({**HELLO, "timeout_ms": 1000}, headers=AUTH)
+    call = world.post({**HELLO, "timeout_ms": TIMEOUT_MS}, headers=AUTH)
     await world.worker.claim()
     return await call.answer()
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from shared.wav import wav_file
-from tests.gateway.world import World, pcm
+from tests.gateway.world import TIMEOUT_MS, World, pcm
 
 HELLO = {"input": "Hello.", "request_id": "r1"}
 
@@ -26,7 +26,7 @@ async def test_nobody_waits_past_the_deadline_in_the_queue(world: World) -> None
 
 async def test_nobody_waits_past_the_deadline_for_a_silent_worker(world: World) -> None:
     """Claimed and silent: 504 generation_timeout, and the worker is told to stop."""
-    call = world.post({**HELLO, "timeout_ms": 500})
+    call = world.post({**HELLO, "timeout_ms": TIMEOUT_MS})
     claim = await world.worker.claim()
     world.worker.post(claim, 0)
 
@@ -43,7 +43,7 @@ async def test_an_answer_that_is_whole_by_the_deadline_is_handed_over(
 ) -> None:
     """However late its gateway hears of it; what isn't whole by then is a timeout."""
     monkeypatch.setattr(world.gateway.reader, "_tell", lambda _: None)
-    call = world.post({**HELLO, "timeout_ms": 600})
+    call = world.post({**HELLO, "timeout_ms": TIMEOUT_MS})
     claim = await world.worker.claim()
     world.worker.post(claim, 0, 1)
     if ended:

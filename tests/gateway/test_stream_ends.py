@@ -16,7 +16,7 @@ from tests.gateway.streamed import (
     stream_name,
     whole,
 )
-from tests.gateway.world import Call, World, pcm
+from tests.gateway.world import TIMEOUT_MS, Call, World, pcm
 
 
 @pytest.mark.parametrize("body", [*FRAMED, AUDIO], ids=stream_name)
@@ -104,7 +104,7 @@ async def test_a_cancel_ends_a_running_stream_with_its_code(world: World) -> Non
 
 async def test_a_silent_worker_ends_a_running_stream_at_the_deadline(world: World) -> None:
     """The caller's own deadline ends a stream that has begun, too."""
-    call = world.post({**JSONL, "timeout_ms": 500})
+    call = world.post({**JSONL, "timeout_ms": TIMEOUT_MS})
     claim = await world.worker.claim()
     world.worker.post(claim, 0)
 

@@ -27,6 +27,8 @@ from tests.gateway.artifacts import write_artifact
 from tests.scheduler.conftest import terminal
 
 PATIENCE_S = 10.0
+TIMEOUT_MS = 2500
+"""Of a caller whose job is to be claimed before its time is over, on however busy a machine."""
 LEASE_MS = 60_000
 """Of a worker that beats and renews only when a test tells it to, on however busy a machine."""
 SPEECH = "/psionic/csm/speech"
