@@ -149,11 +149,18 @@ def busy_worker(url: str) -> int:
 
 @pytest.fixture(scope="module")
 def demo_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache with the seeded demo in it, the same for all modules of a run."""
+    """A cache with the seeded demo in it, the same for all modules of a run.
+
+    Built by one thread: on a busy machine several wait for each other longer than a test may take.
+    """
+    import torch
+
     from gpu_worker.model.demo import build_demo
 
-    cache = tmp_path_factory.getbasetemp() / "demo-cache"
+    cache, threads = tmp_path_factory.getbasetemp() / "demo-cache", torch.get_num_threads()
+    torch.set_num_threads(1)
     build_demo(seeded_artifact_dir(cache))
+    torch.set_num_threads(threads)
     return cache
 
 
