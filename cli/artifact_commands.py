@@ -55,7 +55,7 @@ def verify_artifact(
     """Hash every file of an artifact and compare with its manifest."""
     from cli import artifacts, show
 
-    artifact = artifacts.open_artifact(directory)
+    artifact = artifacts.open_to_verify(directory)
     files = list(artifacts.verify(artifact))
     if not as_json:
         show.facts([("artifact", artifact.artifact_id)])

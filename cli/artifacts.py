@@ -23,6 +23,14 @@ CSM_1B: Final = "csm-1b"
 """A name for the directory of CSM-1B's manifests, which comes with the package."""
 
 
+VOICES_FAULTS: Final = (
+    "voice_profile_source_unavailable",
+    "voice_profile_descriptor_unavailable",
+    "voice_profile_digest_mismatch",
+)
+"""Codes of an artifact whose manifest is good and whose voices are not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verified:
     """One file of an artifact and what became of its check."""
@@ -62,6 +70,18 @@ def open_artifact(directory: Path) -> Artifact:
             code=error.code,
             hint=remedies.of_worker(error.code, str(directory)),
         ) from error
+
+
+def open_to_verify(directory: Path) -> Artifact:
+    """As ``open_artifact``; but voices that its manifest does not name are a file that differs."""
+    try:
+        return open_artifact(directory)
+    except CommandFailed as failed:
+        if failed.code not in VOICES_FAULTS:
+            raise
+        raise CommandFailed(
+            NOT_GENUINE, failed.message, code=failed.code, hint=remedies.VOICES
+        ) from failed
 
 
 def quantize_here(source: Path, target: Path, bits: int) -> Artifact:

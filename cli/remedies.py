@@ -17,6 +17,11 @@ _LOADING: Final = (
     "`psionic-csm artifacts verify {artifact}` rules out damaged files; the worker's log has the "
     "cause (often too little memory: PSIONIC_CSM_LANES, PSIONIC_CSM_DTYPE=bfloat16)"
 )
+VOICES: Final = (
+    "put back the voices.json that came with this artifact's manifest.json "
+    "(the demo: `psionic-csm artifacts build-demo`)"
+)
+"""For whoever verifies an artifact and finds its voices missing or others."""
 _VOICE: Final = (
     "`psionic-csm artifacts verify {artifact}` checks the voices' files; voices.json must have "
     "the digests of this very artifact"

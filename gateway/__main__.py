@@ -12,8 +12,9 @@ import logging
 import signal
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from socket import AI_PASSIVE, SOCK_STREAM, create_server, getaddrinfo, socket
 from types import FrameType
 from typing import cast
 
@@ -28,13 +29,34 @@ from shared.environment import BAD_SETTING, SettingsError
 from shared.errors import SpeechError
 from shared.logging import configure_logging
 from shared.settings import GatewaySettings
-from shared.variables import ARTIFACTS
+from shared.variables import ARTIFACTS, PORT
 
+CANT_LISTEN = 3
+"""The exit code of a process whose port can't be had; it may be had later."""
 KEEP_ALIVE_S = 20
 LAST_WORDS_S = 2
 """After the grace, how long answers may take to leave, and then connections to close."""
 
 log = structlog.get_logger()
+
+
+class CantListen(Exception):
+    """The address of a gateway can't be had: another process has it, or this machine hasn't."""
+
+
+def listening(host: str, port: int) -> list[socket]:
+    """A socket for each address of ``host``. Raises CantListen unless all can be had."""
+    with ExitStack() as opened:
+        try:
+            found = getaddrinfo(host, port, type=SOCK_STREAM, flags=AI_PASSIVE)
+            sockets = [
+                opened.enter_context(create_server(address, family=family))
+                for family, address in dict.fromkeys((each[0], each[4]) for each in found)
+            ]
+        except OSError as error:
+            raise CantListen(error.strerror) from error
+        opened.pop_all()
+        return sockets
 
 
 class Server(uvicorn.Server):
@@ -75,8 +97,9 @@ class Server(uvicorn.Server):
         else:
             self._grace = Countdown(0)
 
-    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
-        await super().startup()
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        """Raises CantListen, before anything of the gateway has begun."""
+        await super().startup(listening(self.config.host, self.config.port))
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         log.info("gateway_listening", url=f"http://{shown}:{port}", port=port)
@@ -99,7 +122,7 @@ class Server(uvicorn.Server):
 
 
 def serve(settings: GatewaySettings) -> None:
-    """Serve until a signal. Raises SpeechError when an artifact can't be read."""
+    """Serve until a signal. Raises CantListen, SpeechError when an artifact can't be read."""
     gateway = create_gateway(settings)
     config = uvicorn.Config(
         gateway.app,
@@ -137,7 +160,9 @@ def _protocol(settings: GatewaySettings, gateway: Gateway) -> type[asyncio.Proto
 
 
 def main() -> int:
-    """Exit status: 0 after a signal, 2 for settings or artifacts that can't be used."""
+    """Exit status: 0 after a signal, 2 for settings or artifacts that can't be used, 3 for a port
+    that can't be had.
+    """
     try:
         settings = GatewaySettings.from_env()
         configure_logging("gateway", settings.log_level)
@@ -146,6 +171,15 @@ def main() -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return BAD_SETTING
+    except CantListen as error:
+        log.error(
+            "port_unavailable",
+            setting=PORT,
+            host=settings.host,
+            port=settings.port,
+            error=str(error),
+        )
+        return CANT_LISTEN
     except SpeechError as error:
         print(f"{ARTIFACTS}: {error}", file=sys.stderr)  # noqa: T201
         return BAD_SETTING

@@ -35,6 +35,8 @@ POLLED: Final = (METADATA, LOAD, METRICS)
 """Like probes, asked again and again by machines."""
 
 DEFECT: Final = "internal_error"
+UNMATCHED: Final = "unmatched"
+"""The route of a path that has none."""
 UNSAID: Final = "unsaid"
 """What counts where no code was told: a probe's 503, an answer that never left."""
 
@@ -169,7 +171,7 @@ def _end(span: Span, scope: Scope, status: int) -> None:
 
 def _route(scope: Scope) -> str:
     """The pattern that matched, since a path may hold anything."""
-    return str(scope.get(ROUTE, "unmatched"))
+    return str(scope.get(ROUTE, UNMATCHED))
 
 
 def _is_polled(method: str, route: str) -> bool:

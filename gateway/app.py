@@ -13,9 +13,9 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
-from gateway.access import AccessLog, Refusals, entry_of
+from gateway.access import UNMATCHED, AccessLog, Refusals, entry_of
 from gateway.auth import Authentication, Principals
 from gateway.business import OutcomeRecorder
 from gateway.console import Console
@@ -32,7 +32,7 @@ from gateway.ids import readable_id
 from gateway.metrics import CLIENT_GONE, GatewayMetrics
 from gateway.openapi import document
 from gateway.results import ResultReader
-from gateway.routes import speech_routes
+from gateway.routes import name_route, speech_routes
 from gateway.samples import Budget
 from gateway.speech import Speech
 from gateway.speech_endpoint import AtOnce, SpeechEndpoint
@@ -99,7 +99,7 @@ class Gateway:
             routes=self._routes(settings),
             middleware=[
                 Middleware(AccessLog, self._refusals, self.metrics, spans),
-                Middleware(Authentication, Principals(settings.api_keys), self._on_speech_error),
+                Middleware(Authentication, Principals(settings.api_keys), self._on_stranger),
             ],
             exception_handlers={
                 SpeechError: self._on_speech_error,
@@ -110,6 +110,9 @@ class Gateway:
             lifespan=self._lifespan,
         )
         self.app.router.redirect_slashes = False
+        self.metrics.foresee_defects(
+            [*(route.path for route in self.app.routes if isinstance(route, Route)), UNMATCHED]
+        )
 
     def _routes(self, settings: GatewaySettings) -> Sequence[BaseRoute]:
         queue = settings.queue
@@ -208,6 +211,10 @@ class Gateway:
             request_id=entry.get("request_id") or readable_id(request.headers),
             rollback_target=default.manifest.rollback_target,
         )
+
+    async def _on_stranger(self, request: Request, error: Exception) -> Response:
+        name_route(self.app.routes, request.scope)
+        return await self._on_speech_error(request, error)
 
     async def _on_http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -6,6 +6,7 @@ A code names what came of a request: ``ok``, a code of ``shared.errors``, or ``c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 from typing import Final
 
@@ -70,6 +71,12 @@ class GatewayMetrics:
                     self._requests.labels(route, spec.type, code)
             if spec.type in NO_CAPACITY:
                 self._rejected.labels(code)
+
+    def foresee_defects(self, routes: Iterable[str]) -> None:
+        """Any route may have a defect, not those alone that speak."""
+        for code in (code for code, spec in CODES.items() if spec.type == SERVER):
+            for route in routes:
+                self._requests.labels(route, SERVER, code)
 
     def answered(self, route: str, code: str, seconds: float, sent_bytes: int) -> None:
         type_ = CODES[code].type if code in CODES else code

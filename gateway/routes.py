@@ -48,6 +48,16 @@ def speech_routes(
     )
 
 
+def name_route(routes: Sequence[BaseRoute], scope: Scope) -> None:
+    """Leaves in the scope which route the router would take, for what is refused before it."""
+    found = [route.matches(scope) for route in routes]
+    for kind in (Match.FULL, Match.PARTIAL):
+        for match, child in found:
+            if match == kind:
+                scope[ROUTE] = child[ROUTE]
+                return
+
+
 class NamedRoute(Route):
     """A route that leaves its own pattern in the scope, for logs that must not repeat a path."""
 

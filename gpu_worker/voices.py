@@ -58,7 +58,7 @@ def load_voice_prompt(
         codes = _read_codes(artifact, source)
         _check(profile, source, codes, codebook_size)
     except BadFile as error:
-        raise SpeechError(MISMATCH, f"{profile.profile_id}: {error}") from error
+        raise SpeechError(MISMATCH, f"{profile.profile_id}: {source.file}: {error}") from error
     except OSError as error:
         raise SpeechError(MISSING, f"{source.file}: {error.strerror}") from error
     segment = context_segment(tokenizer.encode(profile.speaker, source.transcript), codes)
@@ -95,7 +95,7 @@ def _read_codes(artifact: Artifact, source: PromptSource) -> Tensor:
     tensors = parse_safetensors(read_verified(path, entry.sha256, entry.bytes))
     codes = tensors.get(CODES_TENSOR)
     if codes is None or codes.is_floating_point() or codes.dtype == torch.bool:
-        raise BadFile(f"{source.file} holds no integer tensor {CODES_TENSOR!r}")
+        raise BadFile(f"it holds no integer tensor {CODES_TENSOR!r}")
     return codes.to(torch.int64)
 
 

@@ -191,7 +191,7 @@ def _read(
             mismatched = True
             faults.append(str(error))
         except OSError as error:
-            faults.append(f"{path.name}: {error.strerror}")
+            faults.append(error.strerror or "can't be read")
     reason = "; ".join(faults) or "no such file in the artifact's directory or the hub cache"
     raise SpeechError(wrong if mismatched else missing, f"{name}: {reason}")
 

@@ -80,7 +80,10 @@ def _build(parent: Artifact, work: Path, hub_roots: Sequence[Path]) -> None:
     config = from_json(_found(parent, "csm_config", hub_roots).read_text("utf-8"))
     weights_name, entry = parent.manifest.one("csm_model")
     found = _found(parent, "csm_model", hub_roots)
-    state = to_torchtune(read_safetensors(found, entry.sha256, entry.bytes), config)
+    try:
+        state = to_torchtune(read_safetensors(found, entry.sha256, entry.bytes), config)
+    except BadFile as error:
+        raise BadFile(f"{weights_name}: {error}") from error
     if any(each.dtype == torch.int8 for each in state.values()):
         raise BadFile(f"{weights_name} is quantized already")
     for name in [name for name in state if is_matrix(name)]:

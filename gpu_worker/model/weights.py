@@ -39,7 +39,10 @@ DTYPES: Final = {
 
 
 class BadFile(Exception):
-    """A file that is there and is not what it has to be: another digest, cut short, malformed."""
+    """A file that is there and is not what it has to be: another digest, cut short, malformed.
+
+    It says what is wrong and not with which file: whoever reads one names it.
+    """
 
 
 def read_verified(path: Path, digest: str, size: int | None = None) -> Tensor:
@@ -99,13 +102,13 @@ def _open_hashed(path: Path, digest: str, size: int | None) -> Iterator[_Hashed]
     with FileIO(path) as file:
         found = os.fstat(file.fileno()).st_size
         if size is not None and found != size:
-            raise BadFile(f"{path.name} has {found} bytes, its manifest says {size}")
+            raise BadFile(f"it has {found} bytes, its manifest says {size}")
         if not found:
-            raise BadFile(f"{path.name} is empty")
+            raise BadFile("it is empty")
         hashed = _Hashed(file, found)
         yield hashed
     if hashed.digest != digest:
-        raise BadFile(f"{path.name} has {hashed.digest}, its manifest says {digest}")
+        raise BadFile(f"it has {hashed.digest}, its manifest says {digest}")
 
 
 def _memory(count: int) -> Tensor:

@@ -174,8 +174,8 @@ class ArtifactRegistry:
 
     @classmethod
     def load(cls, directories: Sequence[Path]) -> ArtifactRegistry:
-        """Reads every directory. Raises SpeechError as ``load_artifact`` does."""
-        return cls([load_artifact(directory) for directory in directories])
+        """Reads every directory. Raises SpeechError as ``load_artifact`` does, and names it."""
+        return cls([_load_named(directory) for directory in directories])
 
     @property
     def default(self) -> Artifact:
@@ -204,6 +204,13 @@ def load_artifact(directory: Path) -> Artifact:
     manifest = parse_manifest(ArtifactManifest, data, MANIFEST_NAME, REFUSED)
     voices = _load_voices(directory, manifest)
     return Artifact(directory, manifest, voices, sha256_hex(data))
+
+
+def _load_named(directory: Path) -> Artifact:
+    try:
+        return load_artifact(directory)
+    except SpeechError as error:
+        raise SpeechError(error.code, f"{directory}: {error.message}") from error
 
 
 def _load_voices(directory: Path, manifest: ArtifactManifest) -> VoiceManifest:

@@ -17,6 +17,7 @@ from cli.signals import Interrupted
 from cli.speak import Wish
 from cli.streams import OutputGone
 from shared.environment import SettingsError
+from tests.gateway.artifacts import write_artifact
 
 
 @pytest.fixture
@@ -193,6 +194,30 @@ def test_missing_files_are_named_with_the_command_that_gets_them(
     assert states["model.safetensors"] == "No such file or directory"
     assert "hf download sesame/csm-1b model.safetensors" in said.err
     assert "sesame/csm-1b: files are missing" in said.err
+
+
+@pytest.mark.parametrize("damage", ["missing", "changed"])
+def test_verify_finds_voices_that_are_not_the_artifact_s(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    """voices.json is a file as the others are: exit code 5, and a hint that mends it."""
+    directory = write_artifact(tmp_path / "artifact").directory
+    if damage == "missing":
+        (directory / "voices.json").unlink()
+    else:
+        (directory / "voices.json").write_text("{}")
+
+    assert main.run(["artifacts", "verify", str(directory)]) == NOT_GENUINE
+
+    said = capsys.readouterr().err
+    assert f"{directory}: voices.json" in said
+    assert "put back the voices.json" in said
+    assert "artifacts verify" not in said
+
+
+def test_verify_of_no_artifact_is_no_verdict(tmp_path: Path) -> None:
+    """Without a manifest there is nothing to compare with."""
+    assert main.run(["artifacts", "verify", str(tmp_path)]) == exits.NOT_STARTED
 
 
 def test_a_changed_recipe_is_another_digest(

@@ -6,10 +6,12 @@ from contextlib import suppress
 
 import pytest
 from starlette.datastructures import Headers
+from structlog.testing import capture_logs
 
 from gateway.auth import Principals
 from shared.errors import SpeechError
 from shared.settings import GatewaySettings
+from tests.exposition import samples
 from tests.gateway.world import SPEECH, World, gateway_settings
 
 KEYS = ("alpha-key-0123456789", "beta-key-0123456789")
@@ -63,6 +65,28 @@ async def test_an_unauthorized_call_can_be_correlated(world: World) -> None:
     assert answer.headers["x-psionic-csm-failure-code"] == "unauthorized"
     assert answer.error["served_backend"] == "cpu"
     assert answer.error["rollback_target"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "route"),
+    [
+        ("POST", SPEECH, SPEECH),
+        ("GET", f"{SPEECH}/r1", f"{SPEECH}/{{request_id}}"),
+        ("DELETE", "/v1/models", "/v1/models"),
+        ("GET", "/nowhere", "unmatched"),
+    ],
+)
+async def test_a_stranger_is_logged_and_counted_by_route(
+    world: World, method: str, path: str, route: str
+) -> None:
+    """What was refused for its key says which route was asked for, as any other refusal does."""
+    with capture_logs() as heard:
+        await world.call(method, path, {}).answer()
+
+    (line,) = [each for each in heard if each["event"] == "request"]
+    assert (line["route"], line["code"]) == (route, "unauthorized")
+    told = samples((await world.get("/metrics")).body)
+    assert told["psionic_csm_requests_total", "unauthorized", route, "authentication_error"] == 1
 
 
 async def test_probes_need_no_key(world: World) -> None:

@@ -7,6 +7,7 @@ import math
 import time
 
 import pytest
+from starlette.routing import Route
 
 from gateway.metrics import GatewayMetrics
 from scheduler.cancellation import Cancellation
@@ -204,6 +205,16 @@ async def test_failures_are_there_before_the_first(world: World) -> None:
     assert told[REQUESTS, "internal_error", SPEECH, "server_error"] == 0
     ours = {key[1] for key in told if key[0] == REQUESTS and key[2] == SPEECH}
     assert ours == {code for code, spec in CODES.items() if spec.status in (429, *range(500, 505))}
+
+
+async def test_a_defect_of_any_route_is_there_before_the_first(world: World) -> None:
+    """The first defect is an increase on whichever route it happens, also on a path without one."""
+    told = samples((await world.get("/metrics")).body)
+
+    routes = {route.path for route in world.gateway.app.routes if isinstance(route, Route)}
+    foreseen = {key[2] for key in told if key[:2] == (REQUESTS, "internal_error")}
+    assert foreseen == {*routes, "unmatched"}
+    assert "/psionic/csm/cancellations" in foreseen
 
 
 def test_a_frame_costs_next_to_nothing() -> None:

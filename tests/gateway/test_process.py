@@ -12,11 +12,15 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from socket import create_server
 
 import httpx
 import pytest
 
+from gateway.__main__ import CantListen, listening
 from scheduler.queue import Claim
+from shared.errors import SpeechError
+from shared.governance.artifacts import ArtifactRegistry
 from shared.wav import wav_file
 from tests.conftest import RedisServer, wait_until
 from tests.gateway.artifacts import write_artifact
@@ -321,3 +325,54 @@ def test_bad_settings_stop_the_start(environment: dict[str, str], name: str) -> 
     assert done.returncode == 2
     assert done.stderr.startswith(name)
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_bad_artifact_is_named_by_its_directory(tmp_path: Path) -> None:
+    """Of several directories the message says which one can't be served."""
+    good = write_artifact(tmp_path / "good").directory
+    bad = write_artifact(tmp_path / "bad", weights="b").directory
+    (bad / "voices.json").write_text("{}")
+
+    with pytest.raises(SpeechError) as caught:
+        ArtifactRegistry.load([good, bad])
+
+    assert caught.value.code == "voice_profile_digest_mismatch"
+    assert caught.value.message.startswith(f"{bad}: voices.json")
+
+
+def test_a_port_that_is_taken_is_told_with_its_setting(tmp_path: Path) -> None:
+    """The log has an event with setting, address and cause, and the status is 3, not that of a
+    setting that can never be used.
+    """
+    with create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = subprocess.run(
+            [sys.executable, "-m", "gateway"],
+            env={
+                **os.environ,
+                "PSIONIC_CSM_ARTIFACTS": str(write_artifact(tmp_path / "a").directory),
+                "PSIONIC_CSM_PORT": str(port),
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert (done.returncode, done.stderr) == (3, "")
+    assert (last["event"], last["setting"]) == ("port_unavailable", "PSIONIC_CSM_PORT")
+    assert (last["level"], last["host"], last["port"]) == ("error", "127.0.0.1", port)
+    assert "in use" in last["error"]
+
+
+def test_every_address_of_a_host_is_listened_on() -> None:
+    """A name that stands for two addresses is served on both, and none is kept when one fails."""
+    sockets = listening("localhost", 0)
+    names = {each.getsockname()[0] for each in sockets}
+    for each in sockets:
+        each.close()
+
+    assert "127.0.0.1" in names
+    assert names <= {"127.0.0.1", "::1"}
+    with pytest.raises(CantListen):
+        listening("192.0.2.1", 0)

@@ -26,11 +26,15 @@ def directory(tiny_artifact: Artifact, tmp_path: Path) -> Path:
     return shutil.copytree(tiny_artifact.directory, tmp_path / "artifact")
 
 
-def refusal(artifact: Artifact, **places: Any) -> str:
+def refused(artifact: Artifact, **places: Any) -> SpeechError:
     with pytest.raises(SpeechError) as caught:
         load_checkpoint(artifact, **places)
     assert caught.value.code in PENDING_PHASES
-    return caught.value.code
+    return caught.value
+
+
+def refusal(artifact: Artifact, **places: Any) -> str:
+    return refused(artifact, **places).code
 
 
 def test_everything_is_loaded(tiny_artifact: Artifact) -> None:
@@ -98,6 +102,19 @@ def test_missing_cut_and_changed_files_have_their_code(
     assert refusal(artifact) == wrong
     path.unlink()
     assert refusal(artifact) == missing
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "prompts/demo_formant_tone.safetensors"]
+)
+def test_a_reason_names_its_file_once(directory: Path, name: str) -> None:
+    """Cut, changed or empty: the reason says of which file it speaks, and says it once."""
+    artifact, path = load_artifact(directory), directory / name
+    data = path.read_bytes()
+
+    for damaged in (data[:-1], data[:-1] + bytes([data[-1] ^ 1]), b""):
+        path.write_bytes(damaged)
+        assert refused(artifact).message.count(path.name) == 1
 
 
 def changed_json(change: Callable[[dict[str, Any]], Any]) -> Edit:
