@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from cli.conformance.promise import Broken, promised, same
+from cli.conformance.promise import Broken, Declined, promised, same
 from cli.conformance.shapes import fits
+from cli.conformance.wire import is_allowed
 from gateway import answers
 from shared.wav import FRAME_BYTES, FRAME_MS, HEADER_BYTES, STREAMING_HEADER, wav_header
 
@@ -168,15 +169,25 @@ def chunked(events: list[Event]) -> bytes:
 
 
 def closed(events: list[Event], *, starts: bool) -> dict[str, Any]:
-    """The terminal of a stream that has exactly one, after everything else."""
+    """The terminal of a stream that has exactly one, after everything else.
+
+    Raises Declined where an error stands in its place that the contract allows.
+    """
     kinds = [event.kind for event in events]
     if starts:
         promised(kinds[:1] == ["start"] and kinds.count("start") == 1, "it does not start once")
-    promised("error" not in kinds, "it ended with an error event")
+    if kinds[-1:] == ["error"] and kinds.count("error") == 1 and "terminal" not in kinds:
+        raise _failed(events[-1])
+    promised("error" not in kinds, "there is an error event beside its end")
     same("the number of terminals", 1, kinds.count("terminal"))
     same("the last event", "terminal", kinds[-1])
     promised("audio" in kinds, "it has no audio")
     return events[-1].document
+
+
+def _failed(event: Event) -> Declined | Broken:
+    code = str(event.document["error"]["code"])
+    return Declined(code) if is_allowed(code) else Broken("it ended with the error {}", code)
 
 
 def _json_event(data: bytes) -> Event:

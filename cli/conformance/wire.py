@@ -144,12 +144,17 @@ def pause_of(reply: Reply) -> float | None:
     return min(float(after), MOST_PAUSE_S) if after.isascii() and after.isdigit() else None
 
 
+def is_allowed(code: str) -> bool:
+    """Whether a request that the contract allows may end so all the same."""
+    return (code in CODES and CODES[code].retryable) or code == "unauthorized"
+
+
 def not_spoken(reply: Reply) -> Declined | Broken:
     """What it means that a request was refused which should have been served."""
     try:
         code = str(json.loads(reply.body)["error"]["code"])
     except (ValueError, KeyError, TypeError):
         return Broken(f"HTTP {reply.status} without an error envelope")
-    if (code in CODES and CODES[code].retryable) or code == "unauthorized":
+    if is_allowed(code):
         return Declined(code)
     return Broken(f"HTTP {reply.status} {{}} for a request that the contract allows", code)

@@ -16,6 +16,7 @@ import pytest
 from cli import main
 from cli.client import GatewayClient
 from cli.conformance import report
+from cli.conformance.framings import Event, closed
 from cli.conformance.plan import PLANS, SERVING, Check
 from cli.conformance.promise import Broken, Declined, same
 from cli.conformance.run import TEXTS, Run
@@ -356,3 +357,29 @@ def test_a_key_of_one_letter_takes_no_names_away(
 def test_a_deployment_s_names_are_withheld_with_their_values() -> None:
     """A document of the deployment's own in which a name holds the key is withheld whole."""
     assert withheld({"a": {f"x{KEY}": 1, f"y{KEY}": 2}, "b": 3}, [KEY]) == {"a": WITHHELD, "b": 3}
+
+
+def event(kind: str, code: str | None = None) -> Event:
+    return Event(kind, {"error": {"code": code}} if code else {})
+
+
+@pytest.mark.parametrize(
+    ("events", "fault", "words"),
+    [
+        ([event("audio"), event("error", "generation_timeout")], Declined, "generation_timeout"),
+        ([event("error", "worker_lost")], Declined, "worker_lost"),
+        ([event("audio"), event("error", "empty_input")], Broken, "it ended with the error"),
+        ([event("error", "worker_lost"), event("terminal")], Broken, "beside its end"),
+        ([event("terminal"), event("error", "worker_lost")], Broken, "beside its end"),
+        ([event("error", "worker_lost"), event("audio")], Broken, "beside its end"),
+        ([event("audio")], Broken, "the number of terminals"),
+    ],
+)
+def test_what_it_means_that_a_stream_failed(
+    events: list[Event], fault: type[Exception], words: str
+) -> None:
+    """As for an answer in one piece: a failure that the contract allows proves nothing, with its
+    code; any other, or one beside another end, breaks it.
+    """
+    with pytest.raises(fault, match=words):
+        closed(events, starts=False)
