@@ -60,7 +60,7 @@ def put(directory: Path, seeded: bool = False) -> Artifact:
         is_in_the_way = isinstance(error, FileExistsError) and error.errno is None
         raise CommandFailed(
             NOT_STARTED,
-            f"can't put the demo artifact there: {error}",
+            f"can't put the demo artifact in {directory}: {error.strerror or error}",
             hint=f"if it is only a damaged one: rm -r {shlex.quote(str(directory))}"
             if is_in_the_way
             else "PSIONIC_CSM_CACHE names another place for it",
@@ -95,7 +95,10 @@ def _install(directory: Path) -> Artifact:
     source = spoken_demo_dir()
 
     def fill(empty: Path) -> None:
-        shutil.copytree(source, empty, dirs_exist_ok=True)
+        for file in [path for path in source.rglob("*") if path.is_file()]:
+            to = empty / file.relative_to(source)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, to)  # raises at the first fault, copytree only at the end
         if whole(empty) is None:
             raise _damaged()
 

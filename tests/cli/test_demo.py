@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import sys
 from dataclasses import replace
@@ -76,6 +78,29 @@ def test_a_damaged_package_installs_nothing(
 
     assert caught.value.exit_code == NOT_STARTED
     assert not list((tmp_path / "cache").rglob("*.safetensors"))
+
+
+@pytest.mark.usefixtures("shipped")
+def test_a_full_disk_is_told_in_one_line(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where, why, and the setting that names another place; nothing half is left there."""
+
+    def full(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source), None, str(target))
+
+    monkeypatch.setattr(shutil, "copy", full)
+
+    with pytest.raises(CommandFailed) as caught:
+        demo.at_hand(lambda _: None, environment)
+
+    failed = caught.value
+    directory = demo.default_dir(False, environment)
+    assert failed.exit_code == NOT_STARTED
+    assert failed.message == f"can't put the demo artifact in {directory}: No space left on device"
+    assert "PSIONIC_CSM_CACHE" in (failed.hint or "")
+    left = {path.name for path in (tmp_path / "cache").rglob("*")}
+    assert left == {"artifacts", ".csm-demo.lock"}
 
 
 def test_a_damaged_manifest_is_named(shipped: Artifact, environment: dict[str, str]) -> None:
