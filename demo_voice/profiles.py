@@ -66,7 +66,7 @@ class Profile:
 FULL: Final = Profile(
     name="full",
     model_id="psionic-demo/csm-spoken",
-    model_version="csm_spoken_demo_v1",
+    model_version="csm_spoken_demo_v2",
     utterances=8_000,
     isolated_share=0.1,
     free_share=0.5,
@@ -78,9 +78,9 @@ FULL: Final = Profile(
     live_codebooks=4,
     backbone=TransformerConfig(256, 6, 8, 4, 32, 640),
     depth=TransformerConfig(128, 2, 4, 2, 32, 320),
-    autoencoder=Steps(2_000, 8, 1.5e-3, 100, 250),
-    decoder=Steps(7_000, 8, 1e-3, 50, 250),
-    teacher=Steps(6_000, 32, 1.5e-3, 200, 100),
+    autoencoder=Steps(10_000, 8, 1.5e-3, 100, 250),
+    decoder=Steps(10_000, 8, 1e-3, 50, 250),
+    teacher=Steps(6_500, 32, 1.5e-3, 200, 100),
     fit_frames=150_000,
     evaluated=100,
 )
