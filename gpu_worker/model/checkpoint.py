@@ -26,7 +26,7 @@ from gpu_worker.model.config import CsmConfig
 from gpu_worker.model.config_json import from_json
 from gpu_worker.model.layouts import SCALE, to_torchtune, widen
 from gpu_worker.model.products import multiplies_int8
-from gpu_worker.model.weights import BadFile, read_safetensors, read_verified
+from gpu_worker.model.weights import BadFile, copied, read_safetensors, read_verified
 from gpu_worker.prompt import TextTokenizer
 from gpu_worker.voices import VoicePrompt, load_voice_prompts
 from shared.errors import SpeechError
@@ -130,8 +130,15 @@ def load_state(
     kept = {name for name, each in named.items() if each.dtype == torch.int8}
     kept |= {name + SCALE for name in kept}
     return {
-        name: named.pop(name).to(device, None if name in kept else dtype) for name in list(named)
+        name: _place(named.pop(name), device, None if name in kept else dtype)
+        for name in list(named)
     }
+
+
+def _place(tensor: Tensor, device: torch.device, dtype: torch.dtype | None) -> Tensor:
+    if device.type == "cpu" and dtype not in (None, tensor.dtype):
+        return copied(tensor, dtype)
+    return tensor.to(device, dtype)
 
 
 def load_mimi(

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from gpu_worker.model.weights import copied
+
 REORDERED_FROM_BYTES: Final = 1 << 19
 """A smaller matrix stays in a core's cache, and oneDNN's call costs more than its layout saves."""
 FBGEMM: Final = "fbgemm"
@@ -75,7 +77,7 @@ class Reordered(_Shared):
 
     def __init__(self, weight: Tensor) -> None:
         self.nbytes = weight.nbytes
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(_contiguous(weight))
         self._multiply = torch.ops.mkldnn._linear_pointwise.default
         self._multiply_onto = torch.ops.mkldnn._linear_pointwise.binary
 
@@ -125,7 +127,7 @@ def multiplies_int8(device: torch.device) -> bool:
 def _pack_int8(weight: Tensor, scale: Tensor) -> object:
     zeros = torch.zeros(weight.shape[0], dtype=torch.int64)
     quantized = torch._make_per_channel_quantized_tensor(
-        weight.contiguous(), scale.double(), zeros, 0
+        _contiguous(weight), scale.double(), zeros, 0
     )
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = FBGEMM
@@ -133,6 +135,10 @@ def _pack_int8(weight: Tensor, scale: Tensor) -> object:
         return torch.ops.quantized.linear_prepack(quantized, None)
     finally:
         torch.backends.quantized.engine = before
+
+
+def _contiguous(weight: Tensor) -> Tensor:
+    return weight if weight.is_contiguous() else copied(weight)
 
 
 def product_of(weight: Tensor) -> Product:

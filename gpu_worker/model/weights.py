@@ -111,6 +111,17 @@ def _open_hashed(path: Path, digest: str, size: int | None) -> Iterator[_Hashed]
         raise BadFile(f"it has {hashed.digest}, its manifest says {digest}")
 
 
+def copied(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A contiguous copy on the CPU, in ``dtype``, that leaves the process when it is freed.
+
+    The C library keeps freed memory of a few MB for itself and, by where its heap happens to lie,
+    can't use it for the next aligned matrix of that size: loading would then take more, sometimes.
+    """
+    dtype = dtype or tensor.dtype
+    memory = _memory(tensor.numel() * dtype.itemsize)
+    return memory.view(dtype).view(tensor.shape).copy_(tensor)
+
+
 def _memory(count: int) -> Tensor:
     """Uninitialised bytes. Large ones are a mapping of their own: freed, they leave the process."""
     if count < OWN_MAPPING_FROM_BYTES:
