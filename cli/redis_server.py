@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
+import random
 import shutil
 import socket
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +19,12 @@ from cli.exits import NOT_STARTED, CommandFailed
 from shared.keys import RQ_REGISTRIES, Keys
 
 LOOPBACK: Final = "127.0.0.1"
+PORTS: Final = range(20_000, 30_000)
+"""Below those that a kernel gives to outgoing connections: from 32768 (Linux) or 49152 (RFC 6335),
+and below Kubernetes' node ports, from 30000."""
+PORT_TRIES: Final = 100
+# Not the shared generator's order: whoever seeds that would get the ports that another process got.
+_first_ports = cycle(random.SystemRandom().sample(PORTS, len(PORTS)))
 PING_WAIT_S: Final = 1.0
 MAX_MEMORY: Final = "1gb"
 """Of a throwaway server: four times what is kept of audio at most."""
@@ -66,11 +76,28 @@ def find_binary(environment: Mapping[str, str] = os.environ) -> Path:
     )
 
 
-def free_port() -> int:
-    """A TCP port on the loopback interface that nobody listens on now."""
-    with socket.socket() as listener:
-        listener.bind((LOOPBACK, 0))
-        return int(listener.getsockname()[1])
+def free_port(count: int = 1) -> int:
+    """A TCP port on the loopback interface that nobody has now, with ``count - 1`` such behind it.
+
+    Until it is taken no outgoing connection gets it, as it might one that the kernel chooses, and
+    no other call in this process. Raises OSError when there is none.
+    """
+    for first in islice(_first_ports, PORT_TRIES):
+        if _are_free(range(first, first + count)):
+            return first
+    raise OSError(errno.EADDRINUSE, f"no {count} free ports were found in {PORT_TRIES} tries")
+
+
+def _are_free(ports: range) -> bool:
+    with ExitStack() as held:
+        try:
+            for port in ports:
+                held.enter_context(socket.socket()).bind((LOOPBACK, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return False
+    return True
 
 
 def answers(url: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -62,6 +63,30 @@ def test_a_throwaway_server_writes_nothing_and_hears_only_loopback(tmp_path: Pat
     assert options["--appendonly"] == "no"
     assert options["--maxmemory-policy"] == "noeviction"
     assert options["--maxmemory"] == "1gb"
+
+
+def test_free_ports_are_neighbours_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A taken port spoils every range it lies in, and a free range is taken as a whole."""
+    with socket.socket() as taken:
+        first = redis_server.free_port(4)
+        taken.bind(("127.0.0.1", first + 1))
+        monkeypatch.setattr(redis_server, "_first_ports", iter([first, first + 1]))
+
+        with pytest.raises(OSError, match="no 4 free ports"):
+            redis_server.free_port(4)
+
+        monkeypatch.setattr(redis_server, "_first_ports", iter(range(first, first + 4)))
+        assert redis_server.free_port(2) == first + 2
+
+
+def test_no_outgoing_connection_gets_a_port_that_waits_to_be_taken() -> None:
+    """Ports lie outside the kernel's own range, and one process gets no port twice."""
+    outgoing = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    lowest = int(outgoing.read_text().split()[0]) if outgoing.exists() else 32_768
+    ports = [redis_server.free_port() for _ in range(500)]
+
+    assert max(ports) < max(lowest, 30_000)
+    assert len(set(ports)) == 500
 
 
 def test_an_absent_server_is_refused_in_words() -> None:

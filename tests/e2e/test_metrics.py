@@ -27,8 +27,8 @@ REQUESTS = 4
 
 @pytest.fixture(scope="module")
 def base_port() -> int:
-    """A port with free ones behind it, for all that is known."""
-    return free_port()
+    """One for the scheduler, with one behind it for each worker."""
+    return free_port(3)
 
 
 @pytest.fixture(scope="module")
