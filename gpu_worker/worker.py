@@ -19,14 +19,15 @@ from gpu_worker.books import Books
 from gpu_worker.engine_thread import EngineFault
 from gpu_worker.evidence import Origin
 from gpu_worker.facts import RuntimeFacts
+from gpu_worker.for_show import for_show
 from gpu_worker.generation import Event, Frame, Released, SpeechRuntime
 from gpu_worker.heartbeat import Heartbeat, Identity, ServedArtifact
 from gpu_worker.intake import Intake, Taken
 from gpu_worker.leases import FOREIGN_ARTIFACT, Lease
-from gpu_worker.link import Link, for_show
 from gpu_worker.metrics import WorkerMetrics
 from gpu_worker.watchdog import Watchdog
 from scheduler.carrier import Carrier
+from scheduler.link import Link
 from scheduler.queue import WorkQueue
 from scheduler.reaper import Reaper
 from shared.clock import Countdown
