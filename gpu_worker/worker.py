@@ -33,7 +33,6 @@ from scheduler.reaper import Reaper
 from shared.clock import Countdown
 from shared.messages import DRAINING, READY
 from shared.tracing import NoSpans
-from shared.wav import FRAME_MS
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -111,7 +110,6 @@ class Worker:
         self._drain: Countdown | None = None
         self._renewal, self._reaping = Countdown(0), Countdown(0)
         self._silent = Countdown(SILENT_MS)
-        self._silence_stop_frames = -(-settings.silence_stop_ms // FRAME_MS)
 
     @property
     def is_live(self) -> bool:
@@ -290,6 +288,6 @@ class Worker:
             lease.outcome = FOREIGN_ARTIFACT
         else:
             self._lanes[lease.execution] = Lane(claim.solo)
-            self._runtime.submit(lease.generation(self._silence_stop_frames))
+            self._runtime.submit(lease.generation(self._settings.silence_stop_frames))
         with for_show("started"):
             self._carrier.started(lease.job_id, taken.hint)
