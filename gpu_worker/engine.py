@@ -29,6 +29,8 @@ from shared.wav import CODEBOOKS
 
 QUIET_PEAK: Final = 164
 """A frame is near-silent if no sample is louder: 0.5 % of full scale, -46 dBFS."""
+LEAD_IN_FRAMES: Final = 6
+"""Speech may begin so late (480 ms): that a row which was let no longer is silent says nothing."""
 REPLAYED_PER_TICK: Final = 4
 """Replayed frames between two frames of the others; each costs a backbone pass and a decode."""
 
@@ -58,6 +60,11 @@ class Lane:
     @property
     def is_speaking(self) -> bool:
         return not self.is_prefilling and self.frames >= len(self.replay)
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether every frame so far was near-silent, those of a replay included."""
+        return self.quiet == self.frames
 
     def ended(self, reason: str, cause: str | None = None) -> Ended:
         return self._end(reason, cause, None, "")
@@ -223,7 +230,7 @@ def _at_end_frame(lane: Lane) -> Ended:
     """The all-zero frame is the model's word for the end; it is no speech and not counted."""
     if lane.frames == 0:
         return lane.failed("no_audio_generated", "the model ended before its first frame")
-    return lane.ended(STOP, "eos")
+    return _whole(lane, STOP, "eos")
 
 
 def _after_frame(lane: Lane, pcm: NDArray[Any]) -> Ended | None:
@@ -234,13 +241,19 @@ def _after_frame(lane: Lane, pcm: NDArray[Any]) -> Ended | None:
     lane.frames += 1
     lane.quiet = lane.quiet + 1 if np.abs(pcm.astype(np.int32)).max() <= QUIET_PEAK else 0
     if lane.frames >= lane.generation.max_frames:
-        return lane.ended(LENGTH)
+        is_cut_early = lane.frames <= LEAD_IN_FRAMES
+        return lane.ended(LENGTH) if is_cut_early else _whole(lane, LENGTH)
     limit = lane.generation.silence_stop_frames
     if limit and lane.quiet >= limit and lane.frames >= len(lane.replay):
-        if lane.quiet == lane.frames:
-            return lane.failed("no_audio_generated", "the model said nothing but silence")
-        return lane.ended(STOP, "silence")
+        return _whole(lane, STOP, "silence")
     return None
+
+
+def _whole(lane: Lane, reason: str, cause: str | None = None) -> Ended:
+    """The end of a row that its model or its budget completed: a success only if it was heard."""
+    if lane.is_unheard:
+        return lane.failed("no_audio_generated", "the model said nothing but silence")
+    return lane.ended(reason, cause)
 
 
 def _check(generation: Generation) -> None:

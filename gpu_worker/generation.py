@@ -22,8 +22,8 @@ class Generation:
     ``"prompt_profile_only"``. ``temperature`` 0 and ``top_k`` 1 both mean greedy. ``replay`` holds
     the codes of frames that an earlier attempt already delivered, each 64 bytes (32 x u16
     little-endian): they are spoken again, not sampled and not emitted. A row ends after
-    ``silence_stop_frames`` near-silent frames in a row, as a failure if it has said nothing before
-    them; 0 turns that off.
+    ``silence_stop_frames`` near-silent frames in a row; 0 turns that off. However it ends, it has
+    failed if no frame of it was more than near-silent, unless ``max_frames`` cut it that early.
     """
 
     key: str

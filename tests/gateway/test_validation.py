@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.call import SpeechCall
 from gateway.schema import SpeechRequest, parse
+from gateway.text import IGNORABLE
 from gateway.validation import Validator, default_seed
 from shared.errors import SpeechError
 from shared.governance.artifacts import ArtifactRegistry
@@ -236,12 +237,32 @@ def test_control_characters_and_surrogates_are_refused(validator: Validator, tex
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "\t\r\n", "\u00a0\u2003", "\u200b", "\ufeff \u00ad", "\u202e\u2066\u2069"]
+    "text",
+    [
+        *("", " ", "\t\r\n", "\u00a0\u2003", "\u200b", "\ufeff \u00ad", "\u202e\u2066\u2069"),
+        *("\u115f\u1160", "\u3164", "\uffa0", "\u034f", "\u17b4", "\u180b\u180f", "\ufe0f"),
+        *("\u2065", "\ufff0", "\U000e0001", "\U000e0100", "\U000e0fff"),
+        *("\u2800 \u2800", "\U00013441", "\U00016fe4", "\U0001d159", "\ufff9\ufffb"),
+    ],
 )
 def test_blank_input_is_refused(validator: Validator, text: str) -> None:
-    """What nobody sees is nothing to say: white space, and marks that only format."""
+    """What nobody sees is nothing to say: spaces, blanks, formats and what Unicode has ignored."""
     assert refusal(validator, input=text).code == "empty_input"
     assert check(validator, input=f"{text}a").job.input == f"{text}a"
+
+
+@pytest.mark.parametrize(
+    "text", ["?", "\u0301", "\u2801", "\uac00", "\u2422", "\U0001f600", "\ue000"]
+)
+def test_whatever_is_seen_is_let_in(validator: Validator, text: str) -> None:
+    """Signs, marks, Braille with dots, pictures of blanks: the judgment is of sight alone."""
+    assert check(validator, input=text).job.input == text
+
+
+def test_the_ignorable_code_points_are_unicode_s() -> None:
+    """As many as the property's own file counts, in order, none twice."""
+    assert sum(last - first + 1 for first, last in IGNORABLE) == 4174
+    assert sorted(sum(IGNORABLE, ())) == list(sum(IGNORABLE, ()))
 
 
 def test_a_text_longer_than_the_limit_after_composition_is_refused(validator: Validator) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 import torch
 from torch import Tensor
 
-from gpu_worker.engine import QUIET_PEAK, Engine
+from gpu_worker.engine import LEAD_IN_FRAMES, QUIET_PEAK, Engine
 from gpu_worker.generation import Ended
 from gpu_worker.sampling import Draw
 from gpu_worker.step import FrameStep
@@ -176,20 +177,55 @@ def test_silence_ends_the_row() -> None:
     assert len(log.frames("a")) == 9
 
 
-@pytest.mark.parametrize("delivered", [0, 4])
-def test_silence_alone_is_no_speech(delivered: int) -> None:
-    """A row that said nothing before it fell silent has failed, in a second attempt as well."""
-    codes = tuple(run(make_engine()[0], [generation("a")]).codes("a")[:delivered])
-    request = generation("a", max_frames=40, silence_stop_frames=5, replay=codes)
+WAYS_TO_END = {"silence": "stop", "length": "length", "eos": "stop"}
 
-    end = run(silent_engine(lambda _: QUIET_PEAK), [request]).end("a")
+
+def cut(way: str, after: int, delivered: int, level: Callable[[int], int]) -> Ended:
+    """A row that comes to its end in one of these ways after so many frames."""
+    codes = tuple(run(make_engine()[0], [generation("a", max_frames=7)]).codes("a")[:delivered])
+    request = generation("a", max_frames=40, replay=codes)
+    engine, step = make_engine(codec=Tone(LANES, level))
+    if way == "silence":
+        request = replace(request, silence_stop_frames=after)
+    elif way == "length":
+        request = replace(request, max_frames=after)
+    with choosing_ends(step, {0: after} if way == "eos" else {}):
+        return run(engine, [request]).end("a")
+
+
+@pytest.mark.parametrize("delivered", [0, 4, 7])
+@pytest.mark.parametrize("way", WAYS_TO_END)
+def test_silence_alone_is_no_speech(way: str, delivered: int) -> None:
+    """A row without one audible frame has failed however it ends, in a second attempt as well."""
+    end = cut(way, 7, delivered, lambda _: QUIET_PEAK)
 
     assert (end.finish_reason, end.stop_cause, end.failure_code, end.frame_count) == (
         "error",
         None,
         "no_audio_generated",
-        5,
+        7,
     )
+
+
+@pytest.mark.parametrize("after", [1, 5])
+def test_a_model_that_ends_early_has_had_its_say(after: int) -> None:
+    """An end frame after nothing but silence is a failure, however short the row."""
+    assert cut("eos", after, 0, lambda _: QUIET_PEAK).failure_code == "no_audio_generated"
+
+
+@pytest.mark.parametrize("after", [1, LEAD_IN_FRAMES])
+def test_a_row_cut_in_its_lead_in_has_not_failed(after: int) -> None:
+    """Who asks for less than the quiet before speech may get just that."""
+    assert cut("length", after, 0, lambda _: QUIET_PEAK).finish_reason == "length"
+
+
+@pytest.mark.parametrize("heard", range(7))
+@pytest.mark.parametrize("way", ["length", "eos"])
+def test_one_audible_frame_is_speech(way: str, heard: int) -> None:
+    """However short an answer is and wherever its one sound, it is an answer."""
+    end = cut(way, 7, 3, lambda frame: QUIET_PEAK + 1 if frame == heard else QUIET_PEAK)
+
+    assert (end.finish_reason, end.failure_code) == (WAYS_TO_END[way], None)
 
 
 def test_a_pause_is_not_the_end() -> None:
@@ -203,7 +239,7 @@ def test_a_pause_is_not_the_end() -> None:
 
 def test_silence_may_be_allowed() -> None:
     """0 turns the silence stop off."""
-    log = run(silent_engine(lambda _: 0), [generation("a", max_frames=30)])
+    log = run(silent_engine(lambda frame: 0 if frame else 9000), [generation("a", max_frames=30)])
 
     assert log.end("a").finish_reason == "length"
 
