@@ -177,7 +177,7 @@ def closed(events: list[Event], *, starts: bool) -> dict[str, Any]:
     if starts:
         promised(kinds[:1] == ["start"] and kinds.count("start") == 1, "it does not start once")
     if kinds[-1:] == ["error"] and kinds.count("error") == 1 and "terminal" not in kinds:
-        raise _failed(events[-1])
+        raise failed_with(str(events[-1].document["error"]["code"]))
     promised("error" not in kinds, "there is an error event beside its end")
     same("the number of terminals", 1, kinds.count("terminal"))
     same("the last event", "terminal", kinds[-1])
@@ -185,8 +185,8 @@ def closed(events: list[Event], *, starts: bool) -> dict[str, Any]:
     return events[-1].document
 
 
-def _failed(event: Event) -> Declined | Broken:
-    code = str(event.document["error"]["code"])
+def failed_with(code: str) -> Declined | Broken:
+    """What it means that a stream which had begun failed with this code."""
     return Declined(code) if is_allowed(code) else Broken("it ended with the error {}", code)
 
 

@@ -34,6 +34,10 @@ class Broken(Exception):
         self.remark = Remark(words, *values)
 
 
+class BrokenOff(Broken):
+    """The connection ended before the answer did."""
+
+
 class Declined(Exception):
     """The service has refused or failed for a reason that the contract allows: nothing is proven.
 

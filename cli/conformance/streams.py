@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cli.conformance import framings
-from cli.conformance.framings import Event
-from cli.conformance.promise import promised, same
+from cli.conformance.framings import Event, failed_with
+from cli.conformance.promise import Broken, BrokenOff, Declined, promised, same
 from cli.conformance.run import Run
 from cli.conformance.shapes import has_headers
 from cli.conformance.speech import NOT_ALWAYS, ended
@@ -52,11 +52,23 @@ def sse(run: Run) -> str:
 
 
 def audio(run: Run) -> str:
-    """The raw body tells nothing of itself: its terminal is at its result."""
-    pcm = framings.streamed_wav(_streamed(run, AUDIO).body)
+    """The raw body tells nothing of itself: its terminal is at its result, and its failure too."""
+    try:
+        body = _streamed(run, AUDIO).body
+    except BrokenOff as broken_off:
+        raise _why(run, AUDIO) or broken_off from broken_off
+    pcm = framings.streamed_wav(body)
     terminal = run.result(AUDIO).get("terminal")
     promised(isinstance(terminal, dict), "a stream that ended has no terminal at its result")
     return _agrees(run, terminal or {}, pcm)
+
+
+def _why(run: Run, name: str) -> Declined | Broken | None:
+    """The failure for which a body without events was broken off, if its result tells one."""
+    reply = run.wire.get(f"{SPEECH}/{run.id(name)}")
+    terminal = reply.object().get("terminal") if reply.status == 200 else None
+    code = terminal.get("failure_code") if isinstance(terminal, dict) else None
+    return failed_with(code) if isinstance(code, str) else None
 
 
 def fallback(run: Run) -> None:

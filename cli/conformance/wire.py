@@ -12,7 +12,7 @@ from typing import Any, Final
 import httpx
 
 from cli.client import GatewayClient
-from cli.conformance.promise import Broken, Declined
+from cli.conformance.promise import Broken, BrokenOff, Declined
 from shared.errors import CODES
 from shared.paths import SPEECH
 
@@ -53,18 +53,21 @@ class Reply:
 class Arriving:
     """An answer that is under way."""
 
-    def __init__(self, response: httpx.Response, deadline: float) -> None:
+    def __init__(self, response: httpx.Response, timeout_s: float) -> None:
         self.status = response.status_code
         self.headers = {name.lower(): value for name, value in response.headers.items()}
         self._response = response
-        self._deadline = deadline
+        self._timeout_s = timeout_s
+        self._deadline = time.monotonic() + timeout_s
 
     def pieces(self) -> Iterator[bytes]:
         """The body as it comes. Raises Broken when it takes too long."""
         for piece in self._response.iter_bytes():
             yield piece
             if time.monotonic() > self._deadline:
-                raise Broken("the answer did not come to its end in time")
+                raise Broken(
+                    f"timed out: the answer had not ended {self._timeout_s:g} s after it began"
+                )
 
     def whole(self) -> Reply:
         return Reply(self.status, self.headers, b"".join(self.pieces()))
@@ -73,8 +76,8 @@ class Arriving:
 class Wire:
     """Asks one gateway. ``timeout_s`` bounds every answer.
 
-    Raises Broken for silence and for an answer that breaks off, CommandFailed when nobody can be
-    reached.
+    Raises Broken for silence, BrokenOff for an answer that breaks off, CommandFailed when nobody
+    can be reached.
     """
 
     def __init__(
@@ -120,11 +123,11 @@ class Wire:
                 timeout_s=self.timeout_s,
                 with_key=with_key,
             ) as response:
-                yield Arriving(response, time.monotonic() + self.timeout_s)
+                yield Arriving(response, self.timeout_s)
         except (httpx.ReadTimeout, httpx.WriteTimeout) as error:
-            raise Broken(f"nothing came for {self.timeout_s:g} s") from error
+            raise Broken(f"timed out: nothing came for {self.timeout_s:g} s") from error
         except (httpx.NetworkError, httpx.ProtocolError, httpx.DecodingError) as error:
-            raise Broken(f"the answer broke off ({type(error).__name__})") from error
+            raise BrokenOff(f"the answer broke off ({type(error).__name__})") from error
 
     def speak(self, body: Mapping[str, Any], path: str = SPEECH) -> Reply:
         """A 200. Whoever is told to come back later does. Raises Declined, Broken."""

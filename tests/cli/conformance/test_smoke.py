@@ -15,7 +15,7 @@ import pytest
 
 from cli import main
 from cli.client import GatewayClient
-from cli.conformance import report
+from cli.conformance import report, streams
 from cli.conformance.framings import Event, closed
 from cli.conformance.plan import PLANS, SERVING, Check
 from cli.conformance.promise import Broken, Declined, same
@@ -255,6 +255,16 @@ def test_what_it_means_that_nothing_was_spoken(
         run.wire.speak({"n": next(times)})
 
 
+def stall() -> Any:
+    yield b"."
+    raise httpx.ReadTimeout("slow")
+
+
+def cut() -> Any:
+    yield b"RIFF"
+    raise httpx.RemoteProtocolError("closed")
+
+
 def drip() -> Any:
     while True:
         yield b"."
@@ -263,10 +273,11 @@ def drip() -> Any:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (httpx.ReadTimeout("slow"), "nothing came for"),
+        (httpx.ReadTimeout("slow"), "timed out: nothing came for 0.1 s"),
+        (stall, "timed out: nothing came for 0.1 s"),
         (httpx.RemoteProtocolError("closed"), "broke off"),
         (httpx.ReadError("reset"), "broke off"),
-        (drip, "did not come to its end in time"),
+        (drip, "timed out: the answer had not ended 0.1 s after it began"),
     ],
 )
 def test_an_answer_that_hangs_or_breaks_off_is_a_broken_promise(answer: Any, words: str) -> None:
@@ -282,6 +293,38 @@ def test_an_answer_that_hangs_or_breaks_off_is_a_broken_promise(answer: Any, wor
     )
 
     assert verdict.outcome == report.BROKEN
+    assert words in verdict.detail
+
+
+@pytest.mark.parametrize(
+    ("body", "kept", "outcome", "words"),
+    [
+        (cut, "generation_timeout", report.REFUSED, "refused with generation_timeout"),
+        (cut, "empty_input", report.BROKEN, "it ended with the error"),
+        (cut, None, report.BROKEN, "broke off"),
+        (cut, ..., report.BROKEN, "broke off"),
+        (stall, "generation_timeout", report.BROKEN, "timed out: nothing came for 0.1 s"),
+    ],
+)
+def test_why_a_raw_stream_broke_off_is_at_its_result(
+    body: Any, kept: Any, outcome: str, words: str
+) -> None:
+    """A stream without events can't say its failure's code, so that is looked up: as for any other
+    stream, one that the contract allows proves nothing. Our own patience is no failure of theirs.
+    """
+
+    def reply(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            return httpx.Response(200, content=body())
+        if kept is ...:
+            return refusal(404, "result_not_found")
+        return httpx.Response(200, json={"terminal": {"failure_code": kept}})
+
+    run = run_against(reply, 0.1)
+    run.metadata = {"voice_profiles": [{"id": "v"}], "artifact_descriptor": {"artifact_id": "a"}}
+    verdict = verdict_on(Check("stream audio", streams.audio), run)
+
+    assert (verdict.name, verdict.outcome) == ("stream audio", outcome)
     assert words in verdict.detail
 
 
