@@ -167,10 +167,13 @@ class GatewayClient:
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise CommandFailed(
-                REFUSED, f"what answers at {self.shown_url} is not a Psionic CSM gateway"
-            )
+            raise self.is_no_gateway()
         return document
+
+    def is_no_gateway(self) -> CommandFailed:
+        return CommandFailed(
+            REFUSED, f"what answers at {self.shown_url} is not a Psionic CSM gateway"
+        )
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:

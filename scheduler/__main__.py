@@ -8,8 +8,7 @@ import threading
 
 import structlog
 
-from scheduler.connections import connect
-from scheduler.link import Link
+from scheduler.connections import TROUBLE, connect, is_away, trouble_in_words
 from scheduler.metrics import QueueMetrics
 from scheduler.reaper import Reaper
 from scheduler.side_port import pages, side_port
@@ -62,14 +61,21 @@ def _reap_on(
     reaper: Reaper, settings: SchedulerSettings, stop: threading.Event, rounds: Rounds
 ) -> None:
     interval_s = settings.queue.reap_interval_ms / 1000
-    link = Link(failure="reap_failed")
+    away = False
     log.info("scheduler_started", namespace=settings.queue.namespace)
     while not stop.wait(interval_s):
-        done = False
-        with link.attempt():
+        try:
             reaper.reap()
-            done = True
-        rounds.gone(done)
+            if away:
+                log.info("redis_back")
+            away = False
+        except TROUBLE as error:
+            if not is_away(error):
+                log.error("reap_failed", error=trouble_in_words(error))
+            elif not away:
+                log.warning("redis_away", error=trouble_in_words(error))
+            away = True
+        rounds.gone(done=not away)
     log.info("scheduler_stopped")
 
 

@@ -61,6 +61,8 @@ class Gateway:
     """Stands in for a client of a gateway."""
 
     away = False
+    says: dict[str, Any] = HEALTH
+    lacks: tuple[str, ...] = ()
     memory_ratio = 0.815
 
     def __init__(self, *_: Any, **__: Any) -> None:
@@ -73,7 +75,10 @@ class Gateway:
         pass
 
     def health(self) -> dict[str, Any]:
-        return HEALTH
+        return self.says
+
+    def is_no_gateway(self) -> CommandFailed:
+        return CommandFailed(REFUSED, "this is not a gateway")
 
     def load(self) -> dict[str, Any]:
         if Gateway.away:
@@ -81,7 +86,15 @@ class Gateway:
         rows = [{"queue": f"csm.{name}", "artifact_id": ARTIFACT, **LOAD_ROW} for name in "ab"]
         refused = {"refused_recently": 7, "refused_codes": {"queue_memory_low": 5, "queue_full": 2}}
         redis = {"redis_memory_ratio": self.memory_ratio}
-        return {**LOAD_ROW, **refused, **redis, "artifacts": rows, "workers": WORKERS}
+        whole = {
+            **LOAD_ROW,
+            **refused,
+            **redis,
+            "estimated_wait_error_ms": 12.5,
+            "artifacts": rows,
+            "workers": WORKERS,
+        }
+        return {name: value for name, value in whole.items() if name not in self.lacks}
 
 
 @pytest.fixture(autouse=True)
@@ -119,6 +132,55 @@ def test_a_redis_without_a_limit_is_not_called_empty(
     assert main.run(["status"]) == OK
 
     assert re.search(r"redis +no memory limit", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    "lacks", ["refused_codes", "oldest_wait_ms", "redis_memory_ratio", "workers"]
+)
+def test_a_gateway_of_another_version_is_shown_as_far_as_it_goes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    """What it doesn't publish is named, and all else is there."""
+    monkeypatch.setattr(Gateway, "lacks", (lacks,))
+
+    assert main.run(["status"]) == OK
+
+    said = capsys.readouterr().out
+    assert f"not published by this gateway: load.{lacks}\n" in said
+    assert "63 of 64 lanes" in said
+    assert "sesame/csm-1b" in said
+
+
+def test_every_key_may_be_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A document with next to nothing, or with other kinds of values, is no crash."""
+    monkeypatch.setattr(Gateway, "says", {"status": "ready", "runtime": "fine"})
+    monkeypatch.setattr(Gateway, "load", lambda _: {"artifacts": [{}, 3], "workers": [{}]})
+
+    assert main.run(["status"]) == OK
+
+    said = " ".join(capsys.readouterr().out.split())
+    assert "(ready)" in said
+    for name in ("health.runtime", "health.model", "load.queue_depth", "load.workers[].state"):
+        assert name in said
+    assert "health.runtime.state" not in said
+
+
+def test_what_is_no_gateway_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A JSON object that has nothing of a gateway's is refused as such."""
+    monkeypatch.setattr(Gateway, "says", {"hello": "world"})
+
+    assert main.run(["status"]) == REFUSED
+    assert capsys.readouterr().err == "error: this is not a gateway\n"
+
+
+def test_nothing_is_missing_from_one_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    """The names that are looked for are those of the documents."""
+    assert main.run(["status"]) == OK
+    assert "not published" not in capsys.readouterr().out
 
 
 def test_status_as_json_is_what_the_gateway_says(capsys: pytest.CaptureFixture[str]) -> None:
