@@ -20,8 +20,9 @@ import torch
 from gpu_worker.codec import default_mimi_config
 from gpu_worker.model.config import LLAMA_1B, LLAMA_100M, CsmConfig
 from gpu_worker.model.demo import build_demo, write_artifact
+from gpu_worker.model.demo_sizes import SIZES, DemoSize
 from gpu_worker.model.demo_text import TEXT_IDS
-from gpu_worker.model.demo_weights import SIZES, DemoSize, synthetic_clip
+from gpu_worker.model.demo_weights import synthetic_clip
 from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact, load_artifact
 from shared.wav import CODEBOOKS

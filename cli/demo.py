@@ -14,6 +14,7 @@ from typing import Final
 
 from cli.exits import NOT_STARTED, CommandFailed
 from cli.extras import worker_extra
+from gpu_worker.model.demo_sizes import SIZES
 from shared.errors import SpeechError
 from shared.governance.artifacts import MANIFEST_NAME, Artifact, load_artifact
 from shared.governance.locations import demo_artifact_dir, seeded_artifact_dir, spoken_demo_dir
@@ -22,8 +23,6 @@ from shared.variables import read_cache_dir
 
 RECIPE: Final = Path("gpu_worker", "model")
 """Where the modules that decide what the seeded demo is lie, below the packages' common folder."""
-SEEDED_MODEL_ID: Final = "psionic-demo/csm-tiny"
-"""Of the seeded demo that ``--seeded`` builds; torch has to be loaded to ask who builds it."""
 RECIPE_FILES: Final = "demo*.py"
 
 
@@ -74,7 +73,7 @@ def way_to_put_back(artifact: Artifact) -> str:
     model_id = artifact.manifest.model_id
     if is_shipped() and load_artifact(spoken_demo_dir()).artifact_id == artifact.artifact_id:
         option = ""
-    elif model_id == SEEDED_MODEL_ID:
+    elif model_id == SIZES["demo"].model_id:
         option = "--seeded "
     else:
         return f"get the files of {model_id} again from whoever made it"

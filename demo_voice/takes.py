@@ -19,12 +19,9 @@ from gpu_worker.loading import load
 from shared.governance.artifacts import Artifact
 from shared.messages import CONTEXT_PROMPT, STOP
 from shared.settings import WorkerSettings
+from shared.speech_rate import wanted_ms
 from shared.wav import FRAME_MS
 
-BASE_LENGTH_MS: Final = 1500
-LENGTH_PER_CHARACTER_MS: Final = 120
-SILENCE_STOP_FRAMES: Final = 25
-"""These three as the gateway's defaults."""
 PATIENCE_S: Final = 60.0
 
 Say = Callable[[str, str, int], tuple[Wave, bool]]
@@ -36,7 +33,8 @@ Everything is left at the artifact's own defaults; ``number`` makes the draw ano
 
 def by_engine(artifact: Artifact) -> Say:
     """A warm engine of one lane."""
-    loaded = load(WorkerSettings.from_env({"PSIONIC_CSM_LANES": "1"}), artifact.directory, CPU)
+    settings = WorkerSettings.from_env({"PSIONIC_CSM_LANES": "1"})
+    loaded = load(settings, artifact.directory, CPU)
     defaults = artifact.manifest.sampling_defaults
 
     def say(profile_id: str, text: str, number: int) -> tuple[Wave, bool]:
@@ -46,11 +44,11 @@ def by_engine(artifact: Artifact) -> Say:
             speaker=artifact.voices.find(profile_id).speaker,
             voice_profile_id=profile_id,
             context_policy=CONTEXT_PROMPT,
-            max_frames=(BASE_LENGTH_MS + LENGTH_PER_CHARACTER_MS * len(text)) // FRAME_MS,
+            max_frames=wanted_ms(text) // FRAME_MS,
             temperature=defaults.temperature,
             top_k=defaults.top_k,
             seed=number,
-            silence_stop_frames=SILENCE_STOP_FRAMES,
+            silence_stop_frames=settings.silence_stop_frames,
         )
         events: list[Event] = []
         with loaded.mode():

@@ -9,12 +9,9 @@ from shared.errors import SpeechError
 from shared.governance.artifacts import Artifact
 from shared.governance.voices import VoiceProfile
 from shared.messages import CONTEXT_PROMPT
+from shared.speech_rate import is_speakable, wanted_ms
 from shared.tiers import Tier
 
-BASE_LENGTH_MS: Final = 1500
-LENGTH_PER_CHARACTER_MS: Final = 120
-CHARACTERS_PER_SECOND: Final = 25
-"""Faster than anyone speaks: a text that needs more can't be spoken whole."""
 MIN_DEFAULT_TIMEOUT_MS: Final = 10_000
 FEWEST_TOKENS: Final = 3
 """Of any text: its begin, its end, and something between."""
@@ -45,13 +42,8 @@ class Lengths:
             _check_range("invalid_voice_turn_budget_ms", asked, 1, self._tier.max_timeout_ms)
 
 
-def wanted_ms(text: str) -> int:
-    """What an unhurried speaker may take for a text."""
-    return BASE_LENGTH_MS + LENGTH_PER_CHARACTER_MS * len(text)
-
-
 def check_speakable(text: str, audio_ms: int) -> None:
-    if len(text) * 1000 > CHARACTERS_PER_SECOND * audio_ms:
+    if not is_speakable(text, audio_ms):
         raise SpeechError(
             "input_exceeds_budget",
             f"{len(text)} characters can't be spoken within {audio_ms} ms",

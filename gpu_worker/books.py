@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from gpu_worker.evidence import Origin, Outcome
+from gpu_worker.for_show import for_show
 from gpu_worker.leases import BY_CALLER, OVERDUE, Lease
-from gpu_worker.link import for_show
 from scheduler.queue import EndOutcome, LanePost, Verdict, WorkQueue
 
 if TYPE_CHECKING:

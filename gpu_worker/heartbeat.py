@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import structlog
 
-from gpu_worker.link import for_show
+from gpu_worker.for_show import for_show
 from shared.clock import Countdown, unix_ms
 from shared.messages import READY
 

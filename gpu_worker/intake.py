@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from redis.exceptions import ResponseError
 
-from gpu_worker.link import for_show
+from gpu_worker.for_show import for_show
 from scheduler.connections import is_full
 from scheduler.queue import ALONE
 from shared.clock import Countdown

@@ -19,20 +19,20 @@ from gpu_worker.books import Books
 from gpu_worker.engine_thread import EngineFault
 from gpu_worker.evidence import Origin
 from gpu_worker.facts import RuntimeFacts
+from gpu_worker.for_show import for_show
 from gpu_worker.generation import Event, Frame, Released, SpeechRuntime
 from gpu_worker.heartbeat import Heartbeat, Identity, ServedArtifact
 from gpu_worker.intake import Intake, Taken
 from gpu_worker.leases import FOREIGN_ARTIFACT, Lease
-from gpu_worker.link import Link, for_show
 from gpu_worker.metrics import WorkerMetrics
 from gpu_worker.watchdog import Watchdog
 from scheduler.carrier import Carrier
+from scheduler.link import Link
 from scheduler.queue import WorkQueue
 from scheduler.reaper import Reaper
 from shared.clock import Countdown
 from shared.messages import DRAINING, READY
 from shared.tracing import NoSpans
-from shared.wav import FRAME_MS
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -110,7 +110,6 @@ class Worker:
         self._drain: Countdown | None = None
         self._renewal, self._reaping = Countdown(0), Countdown(0)
         self._silent = Countdown(SILENT_MS)
-        self._silence_stop_frames = -(-settings.silence_stop_ms // FRAME_MS)
 
     @property
     def is_live(self) -> bool:
@@ -289,6 +288,6 @@ class Worker:
             lease.outcome = FOREIGN_ARTIFACT
         else:
             self._lanes[lease.execution] = Lane(claim.solo)
-            self._runtime.submit(lease.generation(self._silence_stop_frames))
+            self._runtime.submit(lease.generation(self._settings.silence_stop_frames))
         with for_show("started"):
             self._carrier.started(lease.job_id, taken.hint)

@@ -8,7 +8,8 @@ import threading
 
 import structlog
 
-from scheduler.connections import TROUBLE, connect, is_away, trouble_in_words
+from scheduler.connections import connect
+from scheduler.link import Link
 from scheduler.metrics import QueueMetrics
 from scheduler.reaper import Reaper
 from scheduler.side_port import pages, side_port
@@ -61,21 +62,14 @@ def _reap_on(
     reaper: Reaper, settings: SchedulerSettings, stop: threading.Event, rounds: Rounds
 ) -> None:
     interval_s = settings.queue.reap_interval_ms / 1000
-    away = False
+    link = Link(failure="reap_failed")
     log.info("scheduler_started", namespace=settings.queue.namespace)
     while not stop.wait(interval_s):
-        try:
+        done = False
+        with link.attempt():
             reaper.reap()
-            if away:
-                log.info("redis_back")
-            away = False
-        except TROUBLE as error:
-            if not is_away(error):
-                log.error("reap_failed", error=trouble_in_words(error))
-            elif not away:
-                log.warning("redis_away", error=trouble_in_words(error))
-            away = True
-        rounds.gone(done=not away)
+            done = True
+        rounds.gone(done)
     log.info("scheduler_stopped")
 
 

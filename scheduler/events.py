@@ -7,14 +7,7 @@ from typing import Final
 
 import structlog
 
-from shared.messages import (
-    Claimed,
-    End,
-    Event,
-    FrameRecord,
-    MalformedMessage,
-    Terminal,
-)
+from shared.messages import Claimed, End, Event, FrameRecord, MalformedMessage, Terminal
 
 FRAME: Final = b"f"
 """The one field of an entry that is a frame: of all entries nearly all are."""
@@ -58,25 +51,31 @@ def _parse(fields: Mapping[bytes, bytes], elapsed_ms: int) -> Event | None:
     if kind == b"frame":
         raise ValueError("a frame as an older version wrote it")
     if kind == b"end":
-        return End(
-            finish_reason=fields[b"reason"].decode(),
-            failure_code=fields[b"code"].decode() or None,
-            message=fields[b"message"].decode(),
-            attempt=int(fields[b"attempt"]),
-            abandoned=fields[b"abandoned"] == b"1",
-            queue_wait_ms=int(fields[b"queue_wait_ms"]),
-            first_audio_latency_ms=optional_int(fields[b"first_audio_ms"]),
-            full_generation_latency_ms=int(fields[b"total_ms"]),
-            terminal=parse_terminal(fields[b"terminal"]),
-        )
+        return parse_end(fields, reason=b"reason", code=b"code")
     return None
 
 
-def optional_int(value: bytes | None) -> int | None:
-    return int(value) if value else None
+def parse_end(fields: Mapping[bytes, bytes], *, reason: bytes, code: bytes) -> End:
+    """An end as ``scheduler/lua/common/ends.lua`` writes it, into the stream and into the job's
+    record; ``reason`` and ``code`` are what those call the two fields that they name differently.
+
+    Raises KeyError or ValueError for what is no end.
+    """
+    first_audio_ms = fields.get(b"first_audio_ms")
+    return End(
+        finish_reason=fields[reason].decode(),
+        failure_code=fields[code].decode() or None,
+        message=fields[b"message"].decode(),
+        attempt=int(fields[b"attempt"]),
+        abandoned=fields[b"abandoned"] == b"1",
+        queue_wait_ms=int(fields[b"queue_wait_ms"]),
+        first_audio_latency_ms=int(first_audio_ms) if first_audio_ms else None,
+        full_generation_latency_ms=int(fields[b"total_ms"]),
+        terminal=_parse_terminal(fields[b"terminal"]),
+    )
 
 
-def parse_terminal(value: bytes | None) -> Terminal | None:
+def _parse_terminal(value: bytes) -> Terminal | None:
     """The worker's statement, or None when there is none or it can't be read."""
     if not value:
         return None

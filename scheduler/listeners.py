@@ -15,13 +15,8 @@ from uuid import uuid4
 import structlog
 
 from scheduler.admission import Admission, AdmitRequest, Admitted
-from scheduler.connections import (
-    TROUBLE,
-    QueueAway,
-    is_away,
-    refusing_when_away,
-    trouble_in_words,
-)
+from scheduler.connections import TROUBLE, QueueAway, refusing_when_away
+from scheduler.link import Link
 from scheduler.scripts import AsyncScripts
 from scheduler.subscriptions import EventReader, Subscription
 from shared.errors import SpeechError
@@ -242,20 +237,11 @@ class Listeners:
             raise
 
     async def _renew_for_ever(self) -> None:
-        away = False
+        link = Link(failure="listener_renewal_failed")
         while not self._closing:
-            try:
+            with link.attempt():
                 await self._renew_all()
                 await self._say_unsaid()
-                if away:
-                    log.info("redis_back")
-                away = False
-            except TROUBLE as error:
-                if not is_away(error):
-                    log.warning("listener_renewal_failed", error=trouble_in_words(error))
-                elif not away:
-                    log.warning("redis_away", error=trouble_in_words(error))
-                away = away or is_away(error)
             await asyncio.sleep(self._settings.listener_renew_ms / 1000)
 
     async def _renew_all(self) -> None:

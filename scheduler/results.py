@@ -112,17 +112,7 @@ class Results:
 
 
 def _end(job: dict[bytes, bytes]) -> End:
-    return End(
-        finish_reason=job[b"finish_reason"].decode(),
-        failure_code=job[b"failure_code"].decode() or None,
-        message=job[b"message"].decode(),
-        attempt=int(job[b"attempt"]),
-        abandoned=job[b"abandoned"] == b"1",
-        queue_wait_ms=int(job[b"queue_wait_ms"]),
-        first_audio_latency_ms=events.optional_int(job.get(b"first_audio_ms")),
-        full_generation_latency_ms=int(job[b"total_ms"]),
-        terminal=events.parse_terminal(job[b"terminal"]),
-    )
+    return events.parse_end(job, reason=b"finish_reason", code=b"failure_code")
 
 
 def _business_outcome(job: dict[bytes, bytes]) -> BusinessOutcome | None:

@@ -48,6 +48,7 @@ from shared.variables import (
     read_redis_url,
     read_tier,
 )
+from shared.wav import FRAME_MS
 
 RUNTIME_IMAGE_UNSET: Final = "not_configured_local_runtime"
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -219,6 +220,11 @@ class WorkerSettings:
     metrics: SidePortSettings
     otlp_endpoint: str | None
     log_level: str
+
+    @property
+    def silence_stop_frames(self) -> int:
+        """After so many near-silent frames in a row an answer ends; 0: never."""
+        return -(-self.silence_stop_ms // FRAME_MS)
 
     @classmethod
     def from_env(cls, env: Env = os.environ) -> WorkerSettings:

@@ -10,9 +10,9 @@ from cli.conformance.envelope import refused
 from cli.conformance.promise import promised, same
 from cli.conformance.run import Run
 from gateway.bodies import MAX_BODY_BYTES
-from gateway.lengths import CHARACTERS_PER_SECOND
 from gateway.text import MAX_INPUT_CHARACTERS
 from shared.paths import CANCELLATIONS, OPENAI_SPEECH, SPEECH
+from shared.speech_rate import CHARACTERS_PER_SECOND
 
 
 @dataclass(frozen=True, slots=True)

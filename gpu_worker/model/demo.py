@@ -20,10 +20,9 @@ from gpu_worker.model.built_manifests import VOICES_FILE
 from gpu_worker.model.config import CsmConfig
 from gpu_worker.model.config_json import to_json
 from gpu_worker.model.demo_manifests import PROMPT_FILE, SPEAKER, demo_manifest, demo_voices
+from gpu_worker.model.demo_sizes import SIZES, DemoSize
 from gpu_worker.model.demo_text import TEXT_IDS, TRANSCRIPT, train_tokenizer
 from gpu_worker.model.demo_weights import (
-    SIZES,
-    DemoSize,
     csm_weights,
     mimi_weights,
     reduced_mimi_config,

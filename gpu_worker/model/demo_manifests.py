@@ -15,8 +15,8 @@ from gpu_worker.model.built_manifests import (
     artifact_manifest,
     voices_manifest,
 )
+from gpu_worker.model.demo_sizes import DemoSize
 from gpu_worker.model.demo_text import TRANSCRIPT
-from gpu_worker.model.demo_weights import DemoSize
 from shared.governance.manifests import Role
 from shared.governance.voices import DEFAULT_PROFILE_ID
 

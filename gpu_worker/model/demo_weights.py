@@ -1,10 +1,9 @@
-"""The demo's sizes, its seeded weights and the tone that its voice is made of."""
+"""The demo's seeded weights and the tone that its voice is made of."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -12,52 +11,14 @@ import torch
 from torch import Tensor
 
 from gpu_worker.codec import default_mimi_config, mimi_shapes
-from gpu_worker.model.config import CsmConfig, TransformerConfig
+from gpu_worker.model.config import CsmConfig
+from gpu_worker.model.demo_sizes import DemoSize
 from gpu_worker.model.layouts import torchtune_shapes
 from shared.wav import FRAME_SAMPLES, SAMPLE_RATE
 
 SEED: Final = "psionic csm demo 1"
 LOUDNESS: Final = 1 / 128
 """Of the last layer's weights; found by trial to make noise at about a tenth of full scale."""
-
-
-@dataclass(frozen=True, slots=True)
-class DemoSize:
-    """Dimensions of one demo. ``version`` changes whenever what is built changes."""
-
-    model_id: str
-    version: str
-    backbone: TransformerConfig
-    depth: TransformerConfig
-    mimi_filters: int
-    mimi_dim: int
-    codebook_dim: int
-    prompt_frames: int
-
-
-SIZES: Final = {
-    "demo": DemoSize(
-        model_id="psionic-demo/csm-tiny",
-        version="csm_tiny_demo_v2",
-        backbone=TransformerConfig(128, 2, 8, 2, 16, 320),
-        depth=TransformerConfig(64, 1, 4, 2, 16, 160),
-        mimi_filters=8,
-        mimi_dim=64,
-        codebook_dim=16,
-        prompt_frames=30,
-    ),
-    # For tests that only need every part to be there.
-    "tiny": DemoSize(
-        model_id="psionic-demo/csm-tiny-test",
-        version="csm_tiny_test_v2",
-        backbone=TransformerConfig(32, 2, 4, 2, 8, 48),
-        depth=TransformerConfig(16, 1, 2, 1, 8, 32),
-        mimi_filters=4,
-        mimi_dim=32,
-        codebook_dim=8,
-        prompt_frames=4,
-    ),
-}
 
 
 def seeded(name: str, shape: tuple[int, ...], std: float) -> Tensor:

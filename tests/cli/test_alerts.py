@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from gateway.metrics import GatewayMetrics
 from gpu_worker.metrics import WorkerMetrics
 from scheduler.load import LoadSnapshot, QueueLoad
 from scheduler.metrics import families
-from tests.cli.test_docs import ROOT, read
+from tests.cli.test_docs import ROOT, quoted, read
+from tests.cli.test_docs import rows as table_rows
 from tests.exposition import promtool, samples
 
 DEPLOY = ROOT / "deploy"
@@ -51,7 +53,7 @@ def test_each_alert_goes_off_when_it_should() -> None:
     assert tried == rules().keys()
 
 
-@pytest.mark.parametrize("name", ["alerts.yml", "alerts.test.yml"])
+@pytest.mark.parametrize("name", ["alerts.yml", "alerts.test.yml", "dashboard.json"])
 def test_alerts_are_about_metrics_that_exist(name: str) -> None:
     """No rule, and no history, speaks of a series or a bucket that no process tells."""
     queue = LoadSnapshot({"q": QueueLoad("q", ended_by={"stop": 1})})
@@ -62,19 +64,59 @@ def test_alerts_are_about_metrics_that_exist(name: str) -> None:
     text = (DEPLOY / name).read_text(encoding="utf-8")
 
     assert set(re.findall(r"psionic_csm_\w+", text)) <= {key[0] for key in told}
-    buckets = re.findall(r'(psionic_csm_\w+_bucket)\{[^}]*le="([^"]+)"', text)
+    buckets = re.findall(r'(psionic_csm_\w+_bucket)\{[^}]*le=\\?"([^"\\]+)', text)
     assert {(name, le) for name, le in buckets} <= {(key[0], key[-1]) for key in told}
     assert buckets
 
 
-def test_each_alert_leads_to_its_runbook() -> None:
-    """Whoever is woken finds a section that says what to do."""
-    anchors = headings(read("operating.md"))
+def test_the_dashboard_asks_what_prometheus_understands(tmp_path: Path) -> None:
+    """Every query of every panel is one that Prometheus takes, and no two panels lie on another."""
+    panels = document("dashboard.json")["panels"]
+    asked = [target["expr"] for panel in panels for target in panel.get("targets", [])]
+    recorded = [
+        {"record": f"panel:{number}", "expr": expression.replace("$__rate_interval", "1m")}
+        for number, expression in enumerate(asked)
+    ]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": recorded}]}))
+
+    taken = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in panels)
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(asked) > 20
+    assert len(taken) == len(set(taken))
+    assert f"{len(asked)} rules found" in promtool("check", "rules", str(file))
+
+
+def test_the_dashboard_shows_what_alerts_are_about() -> None:
+    """Whoever is woken sees the series of each alert on one page."""
+    text = (DEPLOY / "dashboard.json").read_text(encoding="utf-8")
 
     for name, rule in rules().items():
-        page, _, anchor = rule["annotations"]["runbook"].partition("#")
-        assert page == "docs/operating.md", name
+        for metric in set(re.findall(r"psionic_csm_\w+", rule["expr"])):
+            assert re.sub("_(bucket|count)$", "", metric) in text, name
+
+
+def test_each_alert_leads_to_its_runbook() -> None:
+    """Whoever is woken finds a section that says what to do, by its link or by the alert's name."""
+    page = read("operating.md")
+    anchors = headings(page)
+    listed = {
+        quoted(name)[0]: (severity, re.findall(r"\(#([^)]+)\)", section)[0])
+        for name, severity, section in (row for row in table_rows(page) if len(row) == 3)
+        if name.startswith("`PsionicCsm")
+    }
+
+    linked = {}
+    for name, rule in rules().items():
+        file, _, anchor = rule["annotations"]["runbook"].partition("#")
+        assert file == "docs/operating.md", name
         assert anchor in anchors, name
+        linked[name] = (rule["labels"]["severity"], anchor)
+    assert listed == linked
 
 
 def test_the_scrape_configuration_fits_the_containers() -> None:

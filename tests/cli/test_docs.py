@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +26,7 @@ from shared.settings import (
     WorkerSettings,
     known_names,
 )
+from shared.tiers import TIERS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
@@ -111,6 +114,26 @@ def test_documented_defaults_are_the_real_ones() -> None:
                 assert stated == [str(value)], cells[0]
                 checked += 1
     assert checked > 20
+
+
+def test_every_setting_says_when_to_change_it() -> None:
+    """A row of the settings is whole: default, meaning, and the reason for another value."""
+    settings = [cells for cells in rows(read("operating.md")) if is_setting(cells)]
+
+    assert [cells[0] for cells in settings if len(cells) != 4 or not all(cells)] == []
+
+
+def test_the_tiers_are_the_real_ones() -> None:
+    """The table of tiers holds exactly the bounds that the service works by."""
+    section = read("operating.md").partition("### Tiers")[2]
+    documented = {
+        quoted(cells[0])[0]: [int(found) for found in re.findall(r"\d+", " ".join(cells[1:6]))]
+        + [cells[6] == "not needed"]
+        for cells in rows(section)
+        if quoted(cells[0])
+    }
+
+    assert documented == {name: list(astuple(tier))[1:] for name, tier in TIERS.items()}
 
 
 def test_every_code_is_in_the_contract() -> None:
@@ -231,6 +254,20 @@ def test_the_readme_is_honest_about_the_demo() -> None:
     assert "Other words come out wrong" in text
     assert re.search(r"misheard .* words in a hundred", text)
     assert "has not yet been shown on a GPU" in text
+    measured = (ROOT / "demo_voice" / "README.md").read_text(encoding="utf-8")
+    voice = next(cells for cells in rows(measured) if cells[0].startswith("default voice"))
+    uniform, bigram = (round(float(cell.split()[0])) for cell in voice[1:3])
+    assert f"misheard {uniform} words in a hundred, or {bigram} with a language model" in text
+
+
+def test_figures_of_the_demo_are_those_of_the_shipped_weights() -> None:
+    """The page that holds the figures names the artifact that is in the package."""
+    manifest = ROOT / "shared" / "governance" / "spoken_demo" / "manifest.json"
+    artifact = json.loads(manifest.read_text(encoding="utf-8"))["artifact_id"]
+    page = (ROOT / "demo_voice" / "README.md").read_text(encoding="utf-8")
+
+    (named,) = re.findall(r"`(psionic-demo/csm-spoken@sha256:[0-9a-f]+)\.\.\.`", page)
+    assert artifact.startswith(named)
 
 
 def test_every_metric_is_documented() -> None:

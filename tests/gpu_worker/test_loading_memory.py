@@ -13,7 +13,7 @@ import pytest
 
 from gpu_worker.model.config import TransformerConfig
 from gpu_worker.model.demo import build_demo
-from gpu_worker.model.demo_weights import SIZES
+from gpu_worker.model.demo_sizes import SIZES
 from shared.governance.artifacts import Artifact
 
 PROBE = """

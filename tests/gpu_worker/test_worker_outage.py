@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 import fakeredis
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import OutOfMemoryError, ResponseError
+from redis.exceptions import ResponseError
 
-from gpu_worker.link import Link, for_show
-from scheduler.connections import is_away
 from scheduler.queue import WorkQueue
 from tests.gpu_worker import jobs, worker_stage
 from tests.gpu_worker.jobs import SEED, ready_on_stage
@@ -34,13 +31,7 @@ SCRIPT_OOM = ResponseError(
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu_worker.worker.IDLE_WAIT_S", 0.01)
-    monkeypatch.setattr("gpu_worker.link.FIRST_PAUSE_MS", 0.0)
-
-
-def fail(guard: AbstractContextManager[None], error: Exception) -> None:
-    """Let an error happen under a guard."""
-    with guard:
-        raise error
+    monkeypatch.setattr("scheduler.link.FIRST_PAUSE_MS", 0.0)
 
 
 async def speaking(books: Deployment) -> tuple[Stage, str, str]:
@@ -247,46 +238,3 @@ async def test_a_broken_rq_record_fails_no_job(books: Deployment) -> None:
     stage.turn()
 
     assert books.field(job_id, "finish_reason") == "stop"
-
-
-@pytest.mark.parametrize(
-    ("error", "away"),
-    [
-        (RedisConnectionError("refused"), True),
-        (OutOfMemoryError("command not allowed"), True),
-        (SCRIPT_OOM, True),
-        (ResponseError("MISCONF Redis is configured to save RDB snapshots"), True),
-        (ResponseError("WRONGTYPE Operation against a key"), False),
-        (RuntimeError("a defect"), False),
-    ],
-)
-def test_what_counts_as_away(error: Exception, away: bool) -> None:
-    """Only what passes by itself is waited for; the rest is an error and is raised."""
-    link = Link()
-
-    if away:
-        fail(link.attempt(), error)
-    else:
-        with pytest.raises(type(error)):
-            fail(link.attempt(), error)
-
-    assert is_away(error) is away
-    assert link.away is away
-
-
-def test_a_link_pauses_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Redis that stays away is tried in pauses, so that the loop doesn't wait for it."""
-    monkeypatch.undo()
-    link = Link()
-
-    fail(link.attempt(), RedisConnectionError("refused"))
-
-    assert not link.due
-
-
-def test_what_is_for_show_hides_no_outage() -> None:
-    """RQ's own errors are logged and passed over, also for want of memory; an outage is not."""
-    fail(for_show("x"), ResponseError("WRONGTYPE Operation against a key"))
-    fail(for_show("x"), OutOfMemoryError("command not allowed when used memory > 'maxmemory'."))
-    with pytest.raises(RedisConnectionError):
-        fail(for_show("x"), RedisConnectionError("refused"))

@@ -1,0 +1,27 @@
+"""A guard around what RQ is shown: people and RQ's tools read it, no job depends on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+from redis.exceptions import ResponseError
+
+from scheduler.connections import AWAY
+
+log = structlog.get_logger()
+
+
+@contextmanager
+def for_show(what: str) -> Iterator[None]:
+    """RQ's records are there to be seen: what is wrong with them may not fail a job or stall one.
+
+    That Redis takes no more of them (it is full, say) is no news either; that it is away is raised.
+    """
+    try:
+        yield
+    except AWAY:
+        raise
+    except ResponseError as error:
+        log.warning("rq_record_failed", what=what, error=str(error)[:200])

@@ -1,0 +1,146 @@
+"""Redis away, as a loop finds it: waited for, said once, and told apart from failures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
+from structlog.testing import capture_logs
+
+from scheduler.connections import is_away
+from scheduler.link import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Link
+
+REFUSED = RedisConnectionError("refused")
+DAMAGED = ResponseError("WRONGTYPE Operation against a key")
+
+
+def fail(link: Link, error: Exception) -> None:
+    with link.attempt():
+        raise error
+
+
+def succeed(link: Link) -> None:
+    with link.attempt():
+        pass
+
+
+def events(logs: list[Any]) -> list[str]:
+    return [entry["event"] for entry in logs]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        REFUSED,
+        TimeoutError("no answer"),
+        ReadOnlyError("You can't write against a read only replica."),
+        OutOfMemoryError("command not allowed"),
+        ResponseError(
+            "Error running script (call to f_1): @user_script:9: -OOM command not allowed"
+        ),
+        ResponseError("MISCONF Redis is configured to save RDB snapshots"),
+    ],
+)
+@pytest.mark.parametrize("failure", [None, "round_failed"])
+def test_what_passes_by_itself_is_an_absence(error: Exception, failure: str | None) -> None:
+    """Every loop holds the same errors for Redis being away, and waits."""
+    link = Link(failure)
+
+    fail(link, error)
+
+    assert is_away(error)
+    assert link.away
+
+
+def test_an_absence_is_said_once_and_so_is_its_end() -> None:
+    """However many attempts fail, the log says with why it began and for how long it was."""
+    link = Link()
+
+    with capture_logs() as logs:
+        for _ in range(3):
+            fail(link, REFUSED)
+        succeed(link)
+        succeed(link)
+
+    assert events(logs) == ["redis_away", "redis_back"]
+    assert logs[0]["error"] == "ConnectionError: refused"
+    assert logs[1]["away_ms"] >= 0
+
+
+def test_the_first_attempt_that_succeeds_knows_of_the_absence() -> None:
+    """What has to be asserted anew after an outage can be, before it counts as over."""
+    link = Link()
+    fail(link, REFUSED)
+
+    with link.attempt():
+        assert link.away
+
+    assert not link.away
+
+
+@pytest.mark.parametrize("error", [DAMAGED, RuntimeError("a defect")])
+def test_what_is_no_absence_is_raised(error: Exception) -> None:
+    """Nobody waits for what doesn't pass by itself."""
+    link = Link()
+
+    with pytest.raises(type(error)):
+        fail(link, error)
+
+    assert not is_away(error)
+    assert not link.away
+
+
+def test_a_loop_that_goes_on_hears_of_each_failure() -> None:
+    """A failure is logged by its name, every time; it begins no absence and ends none."""
+    link = Link("round_failed")
+    away: list[bool] = []
+
+    with capture_logs() as logs:
+        for error in (DAMAGED, REFUSED, DAMAGED):
+            fail(link, error)
+            away.append(link.away)
+        succeed(link)
+
+    assert away == [False, True, True]
+    assert events(logs) == ["round_failed", "redis_away", "round_failed", "redis_back"]
+
+
+def test_a_defect_ends_also_a_loop_that_goes_on() -> None:
+    """Only what Redis answers is lived through."""
+    with pytest.raises(RuntimeError):
+        fail(Link("round_failed"), RuntimeError("a defect"))
+
+
+def test_a_link_pauses_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Redis that stays away is tried less and less often, up to a bound, and then anew."""
+    pauses: list[float] = []
+
+    class Noted:
+        over = True
+
+        def __init__(self, remaining_ms: float) -> None:
+            pauses.append(remaining_ms)
+
+    monkeypatch.setattr("scheduler.link.Countdown", Noted)
+    link = Link()
+    pauses.clear()
+
+    for _ in range(7):
+        fail(link, REFUSED)
+    succeed(link)
+    fail(link, REFUSED)
+
+    assert pauses[:2] == [FIRST_PAUSE_MS, 2 * FIRST_PAUSE_MS]
+    assert pauses[-2:] == [LONGEST_PAUSE_MS, FIRST_PAUSE_MS]
+
+
+def test_a_link_is_not_due_while_it_pauses() -> None:
+    """After a failed attempt the loop does something else first."""
+    link = Link()
+    assert link.due
+
+    fail(link, REFUSED)
+
+    assert not link.due
