@@ -69,6 +69,7 @@ class Server(uvicorn.Server):
         self._signals = 0
         self._grace: Countdown | None = None
         self._last_words: Countdown | None = None
+        self._said_draining = False
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -112,6 +113,9 @@ class Server(uvicorn.Server):
     def _drained(self, grace: Countdown) -> bool:
         """Whether nobody is inside any more, or nobody can be waited for any longer."""
         inside = self._gateway.at_once.open
+        if not self._said_draining:
+            self._said_draining = True
+            log.info("draining", open_requests=inside)
         if inside == 0:
             return True
         if grace.over and self._last_words is None:

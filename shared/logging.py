@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Final
 
 import structlog
+
+LEADING: Final = ("timestamp", "level", "role", "event")
 
 
 def configure_logging(role: str, level: str = "info", *, pretty: bool = False) -> None:
@@ -27,6 +30,11 @@ def configure_logging(role: str, level: str = "info", *, pretty: bool = False) -
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+
+    def lead(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        """When, how bad, who and what come first, for those who read the lines themselves."""
+        return {name: event[name] for name in LEADING if name in event} | event
+
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty())
         if pretty
@@ -37,6 +45,7 @@ def configure_logging(role: str, level: str = "info", *, pretty: bool = False) -
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
+            lead,
             renderer,
         ],
     )

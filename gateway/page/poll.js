@@ -38,13 +38,13 @@ function notice(error) {
   box.hidden = error === null;
   if (error === null) return;
   if (!(error instanceof Refused)) {
-    box.textContent = "The gateway does not answer. What is shown is old.";
+    box.textContent = heardAt === null ? "The gateway does not answer." : "The gateway does not answer. The numbers below are old.";
     show("readiness", "no answer");
     part("readiness").dataset.state = "away";
   } else if (error.status === 401) {
     box.textContent = key ? "This gateway does not take that key." : "This gateway wants an API key. It stays in this page's memory.";
   } else {
-    box.textContent = `${error.envelope.code}: ${error.envelope.message}. What is shown is old.`;
+    box.textContent = `${error.envelope.code}: ${error.envelope.message}.${heardAt === null ? "" : " The numbers below are old."}`;
   }
 }
 
@@ -71,6 +71,7 @@ part("key-form").addEventListener("submit", (event) => {
 part("speak-form").addEventListener("submit", speak);
 part("cancel").addEventListener("click", cancel);
 part("evidence").addEventListener("toggle", showEvidence);
+part("text").addEventListener("input", showUnknown);
 part("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) part("speak-form").requestSubmit();
 });

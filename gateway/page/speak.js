@@ -83,14 +83,14 @@ function end(sound) {
 }
 
 function showResult(end, first, sound) {
-  const how = [end.finish_reason, end.stop_cause].filter(Boolean).join(", ");
+  const how = `ended by ${[end.finish_reason, end.stop_cause].filter(Boolean).join(", ")}`;
   show("progress", first === null ? how : `first audio after ${duration(first)} · ${sound.seconds.toFixed(1)} s · ${how}`);
   const spent = end.full_generation_latency_ms;
-  const speed = spent && end.output_duration_ms ? `, ${(end.output_duration_ms / spent).toFixed(2)} x real time` : "";
+  const speed = spent && end.output_duration_ms ? `, ${(end.output_duration_ms / spent).toFixed(2)} times real time` : "";
   facts("result", [
-    ["First audio here", first === null ? null : duration(first)],
-    ["First audio there", end.first_audio_latency_ms === null ? null : `${duration(end.first_audio_latency_ms)}, of it in the queue ${duration(end.queue_wait_ms)}`],
-    ["Whole", spent === null ? null : duration(spent) + speed],
+    ["First audio, here", first === null ? null : duration(first)],
+    ["First audio, gateway", end.first_audio_latency_ms === null ? null : `${duration(end.first_audio_latency_ms)}, ${duration(end.queue_wait_ms)} of it in the queue`],
+    ["Whole answer", spent === null ? null : duration(spent) + speed],
     ["Gaps while playing", sound.gaps || null],
     ["Spoken by", end.worker_id && `${end.worker_id} on ${end.backend}, attempt ${end.attempt}`],
     ["Request", end.request_id],

@@ -68,12 +68,18 @@ function showLoad(load) {
   part("flight-bar").value = load.in_flight_requests;
   show("wait", duration(load.estimated_wait_ms));
   const off = load.estimated_wait_error_ms;
-  show("wait-hint", off ? `estimated, off by ${duration(off)}` : "estimated, interactive");
+  show("wait-hint", off ? `for a new request, off by ${duration(off)}` : "for a new request");
   show("oldest", duration(load.oldest_wait_ms));
   show("refused", load.refused_recently);
+  const codes = Object.entries(load.refused_codes).map(([code, count]) => `${count} ${code}`);
+  show("refused-hint", codes.join(", ") || "last minute, this gateway");
   part("refused").classList.toggle("some", load.refused_recently > 0);
   show("callers", load.waiting_callers);
   show("callers-hint", `waiting, at ${load.gateways.length} gateway${load.gateways.length === 1 ? "" : "s"}`);
+  const limited = load.redis_memory_ratio > 0;
+  show("redis", limited ? `${Math.round(100 * load.redis_memory_ratio)} %` : "–");
+  part("redis").dataset.state = load.redis_memory_ratio >= 0.7 ? "unavailable" : "fine";
+  show("redis-hint", limited ? "of its memory limit" : "has no memory limit");
   showWorkers(load.workers);
   showQueues(load.artifacts);
 }
@@ -133,10 +139,28 @@ function showService(about) {
     ["Formats", about.supported_response_formats.join(", ")],
     ["Licence", governance.license_posture],
     ["Watermark", governance.watermark_status],
-    ["Not yet governed", governance.missing_governance_blocks.join(", ")],
+    ["Before promotion", governance.missing_governance_blocks.join(", ")],
     ["Rolls back to", governance.rollback_target],
   ]);
   showVoices(about.voice_profiles);
+  showLimits(about.speech_limits);
+}
+
+// What the artifact says that it can't say, and which words of the text that touches.
+let vocabulary = null;
+
+function showLimits(limits) {
+  vocabulary = limits?.vocabulary ? new Set(limits.vocabulary) : null;
+  part("limits").hidden = !limits;
+  show("limits", limits?.note ?? "");
+  showUnknown();
+}
+
+function showUnknown() {
+  const said = part("text").value.toLowerCase().replaceAll("\u2019", "'").match(/[\p{L}\p{N}]+(?:'[\p{L}\p{N}]+)*/gu) ?? [];
+  const unknown = vocabulary ? [...new Set(said)].filter((word) => !vocabulary.has(word)) : [];
+  part("unknown").hidden = unknown.length === 0;
+  show("unknown", `It does not know: ${unknown.join(", ")}`);
 }
 
 function showVoices(profiles) {

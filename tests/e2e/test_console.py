@@ -71,6 +71,7 @@ def test_the_numbers_are_those_of_the_service(page: Page, stack: Stack) -> None:
 
     assert page.text("#readiness") == "ready"
     assert page.text("#flight") == "0 / 8"
+    assert page.text("#redis") == f"{load['redis_memory_ratio']:.0%}".replace("%", " %")
     table = page.text("#workers")
     for worker in load["workers"]:
         assert worker["worker_id"] in table
@@ -78,6 +79,35 @@ def test_the_numbers_are_those_of_the_service(page: Page, stack: Stack) -> None:
     page.until(f"document.getElementById('service').innerText.includes({json.dumps(served)})")
     assert "missing" not in page.text("#service")
     assert "license_review" in page.text("#service")
+
+
+def test_what_the_artifact_cannot_say_is_told_beforehand(page: Page) -> None:
+    """Its note is there, and as one types, the words that it doesn't know are named."""
+    page.until("!document.getElementById('limits').hidden")
+    page.type("#text", "Hello, quantum\u2019s HELLO quarks: don't.")
+    page.run("document.getElementById('text').dispatchEvent(new Event('input'))")
+
+    assert "385 English words" in page.text("#limits")
+    assert page.text("#unknown") == "It does not know: quantum's, quarks"
+
+
+def test_no_worker_is_said_with_what_to_do(page: Page, stack: Stack) -> None:
+    """Where none is alive, the page says what that means and how to start one."""
+    pids = [stack.supervisor.pid(name) for name in ("worker-1", "worker-2")]
+    for pid in pids:
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        page.until("!document.getElementById('no-workers').hidden")
+        said = (page.text("#no-workers"), page.text("#readiness"))
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+    page.until("document.getElementById('readiness').innerText === 'ready'")
+
+    assert "every speech request is refused" in said[0]
+    assert "python -m gpu_worker" in said[0]
+    assert "no_ready_worker" in said[1]
 
 
 def test_a_text_is_spoken(page: Page, stack: Stack) -> None:

@@ -184,6 +184,8 @@ def test_a_drain_serves_those_inside(process: Process, threads: ThreadPoolExecut
     answer = inside.result(10)
     assert (answer.status_code, answer.headers["connection"]) == (200, "close")
     assert process.exit_status() == 0
+    (said,) = (line for line in process.lines if line["event"] == "draining")
+    assert said["open_requests"] == 1
 
 
 def test_the_grace_has_an_end(
