@@ -33,7 +33,7 @@ def configure_logging(role: str, level: str = "info", *, pretty: bool = False) -
 
     def lead(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         """When, how bad, who and what come first, for those who read the lines themselves."""
-        return {name: event[name] for name in LEADING if name in event} | event
+        return {**{name: event[name] for name in LEADING if name in event}, **event}
 
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty())
