@@ -32,6 +32,7 @@ class Facts:
 
     def __init__(self, load: Load) -> None:
         self.fresh_ms = FRESH_MS
+        self.label_wait_s = LABEL_WAIT_S
         self._load = load
         self._reading: asyncio.Task[LoadSnapshot] | None = None
         self._latest: LoadSnapshot | None = None
@@ -54,7 +55,7 @@ class Facts:
     async def prompt(self) -> LoadSnapshot | None:
         """What is known within a moment, for whoever must not wait; None when nothing is."""
         try:
-            async with asyncio.timeout(LABEL_WAIT_S):
+            async with asyncio.timeout(self.label_wait_s):
                 return await self.snapshot()
         except (SpeechError, TimeoutError):
             is_recent = monotonic_ms() - self._read_at < RECENT_MS

@@ -80,7 +80,7 @@ def test_python_between_operators_is_outside() -> None:
     def dozing() -> None:
         for _ in range(4):
             torch.mm(matrix, matrix)
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     awake, asleep = overhead(busy, 1, 5), overhead(dozing, 1, 5)
 

@@ -213,7 +213,7 @@ def test_what_others_write_is_shown_as_text(page: Page, stack: Stack) -> None:
         carrier = Carrier(client, stack.namespace, queue)
         work = WorkQueue(client, settings, carrier, queue, "hostile")
         said = {"worker_id": name, "state": "unavailable", "refusal": refusal, "utilization": None}
-        for _ in range(40):
+        for _ in range(200):
             work.heartbeat(said, lanes=0)
             if page.run("document.getElementById('workers').innerText.includes('onerror')"):
                 break

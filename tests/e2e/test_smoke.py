@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from shared.governance.locations import seeded_artifact_dir
 from tests.conftest import RedisServer, wait_until
 from tests.e2e.stacks import CommandLine, Up, command_line, demo_cache
 
@@ -76,7 +77,7 @@ def test_a_gateway_without_workers_is_off_in_the_way_it_should_be(
     """``--expect disabled`` holds for a gateway of which nobody takes a job, and for one whose only
     worker refuses: every speech is refused with that worker's code.
     """
-    artifact = next(path.parent for path in demo_cache.rglob("manifest.json"))
+    artifact = seeded_artifact_dir(demo_cache)
     shared = {"PSIONIC_CSM_REDIS_URL": redis_server.url, "PSIONIC_CSM_ARTIFACTS": str(artifact)}
     log = tmp_path / "gateway.log"
     file = tmp_path / "report.json"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,13 @@ from shared.governance.artifacts import Artifact
 from shared.keys import Keys
 from shared.messages import End, FrameRecord, SpeechJob, Terminal
 from shared.settings import QueueSettings
-from tests.conftest import RedisServer, heartbeats, redis_in, until
+from tests.conftest import WAIT_S, RedisServer, heartbeats, redis_in, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis]
 
 ROOT = Path(__file__).parents[2]
 SEED = 7
 FRAMES = 80
-START_S = 30.0
 TEXT = "Hello there, how are you?"
 LONG_TEXT = "The quick brown fox jumps over the lazy dog. " * 20
 """Long enough that its prefill can be met."""
@@ -46,7 +46,7 @@ class Crew:
             "PSIONIC_CSM_ARTIFACTS": str(artifact.directory),
             "PSIONIC_CSM_LANES": "2",
             "PSIONIC_CSM_TORCH_THREADS": "1",
-            "PSIONIC_CSM_LEASE_MS": "1000",
+            "PSIONIC_CSM_LEASE_MS": "2000",
             "PSIONIC_CSM_RENEW_MS": "100",
             "PSIONIC_CSM_REAP_INTERVAL_MS": "200",
             "PSIONIC_CSM_LISTENER_TTL_MS": "60000",
@@ -78,14 +78,14 @@ class Crew:
                 del self.processes[pid]
         while len(self.processes) < count:
             self.hire()
-        await until(lambda: self.processes.keys() <= self.ready_pids(), START_S)
+        await until(lambda: self.processes.keys() <= self.ready_pids())
 
     def dismiss(self) -> None:
         for process in self.processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
-            process.wait(timeout=10)
+            process.wait(timeout=WAIT_S)
         self.redis.close()
 
     def documents(self) -> dict[str, dict[str, Any]]:
@@ -142,7 +142,7 @@ class Caller:
         return (await self._record(job_id)).frame_count
 
     async def end(self, job_id: str) -> End:
-        await until(lambda: self._crew.field(job_id, "state") == "ended", timeout_s=30.0)
+        await until(lambda: self._crew.field(job_id, "state") == "ended")
         end = (await self._record(job_id)).end
         assert end is not None
         return end
@@ -197,11 +197,33 @@ async def undisturbed(caller: Caller) -> tuple[str | None, ...]:
     return digests(await caller.answer(await caller.ask()))
 
 
+async def stopped_when(
+    crew: Crew, caller: Caller, is_there: Callable[[str], bool], **job: Any
+) -> tuple[str, int]:
+    """A running job of which this holds, and the pid of its worker, which is stopped there.
+
+    Another is asked for while the machine is too busy to stop one in time.
+    """
+    for _ in range(20):
+        job_id = await caller.ask(**job)
+        while crew.field(job_id, "state") != "ended":
+            if crew.field(job_id, "worker_id") and is_there(job_id):
+                pid = crew.pid_of(crew.field(job_id, "worker_id"))
+                os.kill(pid, signal.SIGSTOP)
+                if crew.field(job_id, "state") == "running" and is_there(job_id):
+                    return job_id, pid
+                os.kill(pid, signal.SIGCONT)
+            await asyncio.sleep(0.002)
+    pytest.fail("no job was met on its way")
+
+
 async def speaking(crew: Crew, caller: Caller, frames: int = 10) -> tuple[str, int]:
-    """A job in mid-speech and the pid of its worker."""
-    job_id = await caller.ask()
-    await until(lambda: int(crew.field(job_id, "frames")) >= frames)
-    return job_id, crew.pid_of(crew.field(job_id, "worker_id"))
+    """A job in mid-speech and the pid of its worker, which is stopped."""
+
+    def has_come_far(job_id: str) -> bool:
+        return int(crew.field(job_id, "frames")) >= frames
+
+    return await stopped_when(crew, caller, has_come_far)
 
 
 async def test_a_worker_killed_in_mid_speech(
@@ -220,9 +242,13 @@ async def test_a_worker_killed_in_mid_speech(
 
 async def test_a_worker_killed_before_its_first_frame(crew: Crew, caller: Caller) -> None:
     """A job that was claimed and not begun is spoken by another worker."""
-    job_id = await caller.ask(input=LONG_TEXT, max_frames=5)
-    await until(lambda: crew.field(job_id, "worker_id"))
-    pid = crew.pid_of(crew.field(job_id, "worker_id"))
+    job_id, pid = await stopped_when(
+        crew,
+        caller,
+        lambda job_id: crew.field(job_id, "frames") == "0",
+        input=LONG_TEXT,
+        max_frames=5,
+    )
 
     os.kill(pid, signal.SIGKILL)
     begun = await caller.heard(job_id)
@@ -254,7 +280,6 @@ async def test_a_worker_that_stalls_past_its_lease(
     job_id, pid = await speaking(crew, caller)
     stalled = crew.field(job_id, "worker_id")
 
-    os.kill(pid, signal.SIGSTOP)
     answer = await caller.answer(job_id)
     events = crew.redis.xinfo_stream(crew.keys.events(job_id))
     await until(lambda: stalled not in crew.documents())
@@ -273,9 +298,10 @@ async def test_a_worker_replaced_in_mid_speech(
     job_id, pid = await speaking(crew, caller)
 
     os.kill(pid, signal.SIGTERM)
+    os.kill(pid, signal.SIGCONT)
     await until(lambda: any(said["state"] == "draining" for said in crew.documents().values()))
     os.kill(pid, signal.SIGTERM)
-    code = crew.processes[pid].wait(timeout=10)
+    code = crew.processes[pid].wait(timeout=WAIT_S)
     answer = await caller.answer(job_id)
 
     assert code == 0
@@ -289,9 +315,10 @@ async def test_a_worker_drained_in_mid_speech(crew: Crew, caller: Caller) -> Non
     worker_id = crew.field(job_id, "worker_id")
 
     os.kill(pid, signal.SIGTERM)
+    os.kill(pid, signal.SIGCONT)
     answer = await caller.answer(job_id)
 
-    assert crew.processes[pid].wait(timeout=10) == 0
+    assert crew.processes[pid].wait(timeout=WAIT_S) == 0
     assert answer.worker_id == worker_id
     assert worker_id not in crew.documents()
     assert not crew.redis.exists(f"rq:worker:{worker_id}")
@@ -308,7 +335,7 @@ async def test_the_log_has_a_line_per_end_and_no_text(crew: Crew, caller: Caller
     (end,) = [line for line in ends if line["job"] == job_id]
     assert TEXT not in log
     assert (end["finish_reason"], end["frames"], end["attempt"]) == ("length", 5, 1)
-    assert end["queue_wait_ms"] < 1000
+    assert 0 <= end["queue_wait_ms"] < 1000 * WAIT_S
     assert 0 < end["first_audio_ms"] <= end["total_ms"]
 
 
@@ -317,9 +344,9 @@ async def test_a_worker_without_its_artifact(crew: Crew, tmp_path: Path) -> None
     process = crew.hire(PSIONIC_CSM_ARTIFACTS=str(tmp_path), PSIONIC_CSM_NAMESPACE="lost")
     del crew.processes[process.pid]
     try:
-        await until(lambda: _refusals(crew, "lost") == ["artifact_unavailable"], START_S)
+        await until(lambda: _refusals(crew, "lost") == ["artifact_unavailable"])
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=WAIT_S) == 0
     finally:
         process.kill()
         process.wait()

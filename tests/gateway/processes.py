@@ -117,15 +117,15 @@ class Process:
     def signal(self, signum: int) -> None:
         self._process.send_signal(signum)
 
-    def exit_status(self, timeout_s: float = 10) -> int:
+    def exit_status(self, timeout_s: float = PATIENCE_S) -> int:
         return self._process.wait(timeout_s)
 
     def close(self) -> None:
         self.http.close()
         if self._process.poll() is None:
             self._process.kill()
-        self._process.wait(10)
-        self._reading.join(10)
+        self._process.wait(PATIENCE_S)
+        self._reading.join(PATIENCE_S)
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._redis.close()

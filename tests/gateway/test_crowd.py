@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from typing import Any
 
+import pytest
+
+from gateway.validation import Validator
 from tests.gateway.world import World
 
 CROWD = 300
-MOST_S = 0.035
-"""All that may come in between costs this much of the process's own time, whoever else runs; a
-crowd that were let in together costs twice as much."""
 
 
-async def test_whoever_asks_how_things_stand_is_answered_between_a_crowd(world: World) -> None:
+async def test_whoever_asks_how_things_stand_is_answered_between_a_crowd(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Hundreds of requests at the same moment are checked and admitted a few at a time."""
+    checked: list[str] = []
+    check = Validator.check
+
+    def counted(self: Validator, request: Any, fallback_id: str) -> Any:
+        checked.append(fallback_id)
+        return check(self, request, fallback_id)
+
+    monkeypatch.setattr(Validator, "check", counted)
     await world.get("/health")
     crowd = [world.post({"input": "Hello.", "timeout_ms": 30_000}) for _ in range(CROWD)]
     await asyncio.sleep(0)  # all of them have arrived
 
-    asked_at = time.thread_time()
     health = await world.get("/health")
-    took_s = time.thread_time() - asked_at
 
     assert health.status == 200
-    assert took_s < MOST_S
-    assert sum(call.task.done() for call in crowd) < CROWD // 2
+    assert 0 < len(checked) < CROWD // 4
+    assert not any(call.task.done() for call in crowd)

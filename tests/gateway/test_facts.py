@@ -6,9 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from gateway import facts
 from gateway.facts import Facts
 from gateway.runtime import UNSERVED
 from scheduler.load import LoadSnapshot
@@ -91,10 +88,10 @@ async def test_one_who_leaves_does_not_stop_the_others() -> None:
     assert await second == load.answer
 
 
-async def test_a_label_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_label_is_not_waited_for(tmp_path: Path) -> None:
     """With Redis hung, an answer leaves without knowing what is served."""
-    monkeypatch.setattr(facts, "LABEL_WAIT_S", 0.02)
     known = over(SlowLoad(LoadSnapshot()))
+    known.label_wait_s = 0.02
 
     assert await known.served(write_artifact(tmp_path)) == UNSERVED
     await known.close()

@@ -12,12 +12,14 @@ import httpx
 import pytest
 
 from shared.wav import wav_file
-from tests.conftest import wait_until
+from tests.conftest import quickest, wait_until
 from tests.gateway.processes import Process
 from tests.gateway.world import pcm
 
 pytestmark = pytest.mark.redis
 HELLO = {"input": "Hello."}
+HANG_S = 20.0
+"""Redis hangs until everybody has heard: whoever waited for it would wait at least so long."""
 EACH_WRITE = ("appendfsync", "always")
 """With ``everysec`` a kill loses what a busy disk has kept waiting, a second or two of it, which is
 more than the service promises to get over."""
@@ -45,14 +47,12 @@ def test_who_waits_for_a_redis_that_hangs_hears_by_the_deadline(
         process.claim_hint()
     os.kill(process.server.pid, signal.SIGSTOP)
     try:
-        waited = [each.result(20) for each in (claimed, *queued)]
-        asked_at = time.monotonic()
-        health = process.http.get("/health").json()
-        health_s = time.monotonic() - asked_at
+        waited = [each.result(HANG_S) for each in (claimed, *queued)]
+        health_s, health = quickest(lambda: process.http.get("/health").json())
     finally:
         os.kill(process.server.pid, signal.SIGCONT)
 
-    assert all(2.4 < seconds < 4.0 for seconds, _ in waited)
+    assert all(2.4 < seconds < HANG_S / 2 for seconds, _ in waited)
     codes = [reply.json()["error"]["code"] for _, reply in waited]
     assert codes == ["generation_timeout", "queue_timeout", "queue_timeout"]
     assert {reply.status_code for _, reply in waited} == {504}
@@ -81,7 +81,7 @@ def test_who_waits_while_redis_restarts_is_served(
         process.worker.post(claim, *range(int(claim is claims[0]), 2))
         process.worker.end(claim, 2)
 
-    answers = [each.result(40) for each in callers]
+    answers = [each.result(60) for each in callers]
 
     assert {(answer.status_code, answer.content) for answer in answers} == {
         (200, wav_file(pcm(0) + pcm(1)))
@@ -95,7 +95,7 @@ def test_a_gateway_that_stood_still_hands_over_what_is_there(
     """Stopped past its calls' limits and a caller's deadline, it finds the answers as it wakes."""
     late = threads.submit(process.post, {**HELLO, "request_id": "r1", "timeout_ms": 2000})
     first = process.claim()
-    patient = threads.submit(process.post, {**HELLO, "request_id": "r2", "timeout_ms": 20_000})
+    patient = threads.submit(process.post, {**HELLO, "request_id": "r2", "timeout_ms": 30_000})
     second = process.claim()
     process.signal(signal.SIGSTOP)
     for claim in (first, second):
@@ -105,21 +105,21 @@ def test_a_gateway_that_stood_still_hands_over_what_is_there(
     process.signal(signal.SIGCONT)
 
     for caller in (late, patient):
-        answer = caller.result(10)
+        answer = caller.result(HANG_S)
         assert (answer.status_code, answer.content) == (200, wav_file(pcm(0) + pcm(1)))
 
 
 def test_a_gateway_stops_though_redis_hangs(process: Process, threads: ThreadPoolExecutor) -> None:
     """Told twice, it says so to whoever is inside and ends, without waiting for Redis."""
-    inside = threads.submit(process.post, {**HELLO, "timeout_ms": 20_000})
+    inside = threads.submit(process.post, {**HELLO, "timeout_ms": 30_000})
     process.claim()
     os.kill(process.server.pid, signal.SIGSTOP)
     try:
         process.signal(signal.SIGTERM)
         time.sleep(0.3)
         process.signal(signal.SIGTERM)
-        told = inside.result(10)
-        status = process.exit_status(15)
+        told = inside.result(HANG_S)
+        status = process.exit_status(HANG_S)
     finally:
         os.kill(process.server.pid, signal.SIGCONT)
 

@@ -22,10 +22,10 @@ from scheduler.queue import Claim
 from shared.errors import SpeechError
 from shared.governance.artifacts import ArtifactRegistry
 from shared.wav import wav_file
-from tests.conftest import RedisServer, wait_until
+from tests.conftest import RedisServer, quickest, wait_until
 from tests.gateway.artifacts import write_artifact
 from tests.gateway.processes import Process
-from tests.gateway.world import SPEECH, pcm
+from tests.gateway.world import PATIENCE_S, SPEECH, pcm
 
 pytestmark = pytest.mark.redis
 HELLO = {"input": "Hello.", "request_id": "r1"}
@@ -37,7 +37,7 @@ def speak_hello(process: Process, threads: ThreadPoolExecutor) -> None:
     claim = process.claim()
     process.worker.post(claim, 0)
     process.worker.end(claim, 1)
-    assert answer.result(10).status_code == 200
+    assert answer.result(PATIENCE_S).status_code == 200
 
 
 def test_a_job_travels_by_rq(process: Process, threads: ThreadPoolExecutor) -> None:
@@ -49,11 +49,11 @@ def test_a_job_travels_by_rq(process: Process, threads: ThreadPoolExecutor) -> N
     process.worker.post(claim, 0, 1)
     process.worker.end(claim, 2)
 
-    response = answer.result(10)
+    response = answer.result(PATIENCE_S)
 
     assert (response.status_code, response.content) == (200, wav_file(pcm(0) + pcm(1)))
     assert "server" not in response.headers
-    assert picked_up_s < 2
+    assert picked_up_s < 5
     wait_until(lambda: any(line["event"] == "request" for line in process.lines))
     (line,) = [line for line in process.lines if line["event"] == "request"]
     assert (line["request_id"], line["status"], line["route"]) == ("r1", 200, SPEECH)
@@ -129,7 +129,7 @@ def test_a_raw_stream_that_fails_is_a_broken_transfer(
     process.worker.end(claim, 1, "error", failure_code="csm_synthesis_failed")
 
     with pytest.raises(httpx.RemoteProtocolError):
-        reading.result(10)
+        reading.result(PATIENCE_S)
 
 
 def test_a_closed_socket_stops_the_work(process: Process) -> None:
@@ -181,7 +181,7 @@ def test_a_drain_serves_those_inside(process: Process, threads: ThreadPoolExecut
     assert (turned_away.status_code, turned_away.json()["error"]["code"]) == (503, "draining")
     assert turned_away.headers["connection"] == "close"
     assert reasons == ["draining"]
-    answer = inside.result(10)
+    answer = inside.result(PATIENCE_S)
     assert (answer.status_code, answer.headers["connection"]) == (200, "close")
     assert process.exit_status() == 0
     (said,) = (line for line in process.lines if line["event"] == "draining")
@@ -201,9 +201,9 @@ def test_the_grace_has_an_end(
     process.worker.post(claim, 0)
     process.signal(signal.SIGTERM)
 
-    last = json.loads(stream.result(10).content.splitlines()[-1])
+    last = json.loads(stream.result(PATIENCE_S).content.splitlines()[-1])
     assert (last["event"], last["error"]["code"]) == ("error", "draining")
-    assert process.exit_status(10) == 0
+    assert process.exit_status() == 0
     assert process.worker.verdict(claim) == "cancelled"
     process.close()
 
@@ -214,7 +214,7 @@ def test_an_idle_gateway_stops_at_once(process: Process) -> None:
     process.signal(signal.SIGTERM)
 
     assert process.exit_status() == 0
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 12  # the grace is 25
 
 
 def test_a_second_signal_ends_the_grace(process: Process, threads: ThreadPoolExecutor) -> None:
@@ -228,11 +228,11 @@ def test_a_second_signal_ends_the_grace(process: Process, threads: ThreadPoolExe
     wait_until(lambda: process.http.get("/health/ready").status_code == 503)
     process.signal(signal.SIGTERM)
 
-    told = one_shot.result(5)
-    last = json.loads(stream.result(5).content.splitlines()[-1])
+    told = one_shot.result(PATIENCE_S)
+    last = json.loads(stream.result(PATIENCE_S).content.splitlines()[-1])
     assert (told.status_code, told.json()["error"]["code"]) == (503, "draining")
     assert (last["event"], last["error"]["code"]) == ("error", "draining")
-    assert process.exit_status(5) == 0
+    assert process.exit_status() == 0
 
 
 def test_a_killed_gateway_costs_the_others_callers_nothing(
@@ -240,7 +240,7 @@ def test_a_killed_gateway_costs_the_others_callers_nothing(
 ) -> None:
     """A job that another gateway also listens to goes on; one that only it listened to ends."""
     artifact = write_artifact(tmp_path / "artifact")
-    short = {"PSIONIC_CSM_LISTENER_TTL_MS": "1000", "PSIONIC_CSM_LISTENER_RENEW_MS": "200"}
+    short = {"PSIONIC_CSM_LISTENER_TTL_MS": "3000", "PSIONIC_CSM_LISTENER_RENEW_MS": "200"}
     dying, living = (Process(redis_server, artifact, **short) for _ in range(2))
     shared = threads.submit(dying.post, HELLO)
     claim = dying.claim()
@@ -253,7 +253,7 @@ def test_a_killed_gateway_costs_the_others_callers_nothing(
 
     for lost in (shared, alone):
         with pytest.raises(httpx.TransportError):
-            lost.result(10)
+            lost.result(PATIENCE_S)
 
     def freed() -> bool:
         living.reap()
@@ -263,7 +263,7 @@ def test_a_killed_gateway_costs_the_others_callers_nothing(
     wait_until(freed)
     assert living.worker.post(claim, 0) == ["ok"]
     living.worker.end(claim, 1)
-    assert attached.result(10).content == wav_file(pcm(0))
+    assert attached.result(PATIENCE_S).content == wav_file(pcm(0))
     dying.close()
     living.close()
 
@@ -283,14 +283,13 @@ def test_redis_may_come_and_go(process: Process, threads: ThreadPoolExecutor) ->
         # Many at once, more than are admitted together: none waits for another's time-out.
         with ThreadPoolExecutor(100) as crowd:
             asking = [crowd.submit(refused_in_time) for _ in range(100)]
-            hung = [each.result(10) for each in asking]
-        asked_at = time.monotonic()
-        health = process.http.get("/health")
-        assert time.monotonic() - asked_at < 1
+            hung = [each.result(PATIENCE_S) for each in asking]
+        health_s, health = quickest(lambda: process.http.get("/health"))
     finally:
         os.kill(process.server.pid, signal.SIGCONT)
     assert hung == ["queue_unavailable"] * 100
     assert health.json()["runtime"]["refusal"]["code"] == "queue_unavailable"
+    assert health_s < 1
 
     process.server.stop(kill=True)
     assert refused_in_time() == "queue_unavailable"
@@ -302,7 +301,7 @@ def test_redis_may_come_and_go(process: Process, threads: ThreadPoolExecutor) ->
     process.worker.post(claim, 0)
     process.worker.end(claim, 1)
 
-    assert answer.result(10).status_code == 200
+    assert answer.result(PATIENCE_S).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -321,7 +320,7 @@ def test_bad_settings_stop_the_start(environment: dict[str, str], name: str) -> 
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
 
     assert done.returncode == 2

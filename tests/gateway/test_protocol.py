@@ -15,8 +15,10 @@ from uvicorn.server import ServerState
 
 from gateway import protocol
 from gateway.protocol import MAX_FIELDS, MAX_HEAD_BYTES, BoundedHttp
-from tests.conftest import until
+from tests.conftest import WAIT_S, until
 
+STALL_S = 1.0
+"""How long a client may take nothing: far longer than this process is kept from running."""
 GET = b"GET /x HTTP/1.1\r\nhost: h\r\n"
 
 
@@ -87,24 +89,24 @@ class Connection:
         await self._writer.drain()
 
     async def send_for_ever(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             while True:
                 await self.send(bytes(1000))
                 await asyncio.sleep(0.01)
 
     async def answer(self) -> tuple[bytes, bytes]:
         """The next head, and its body."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             head = await self.head()
             lengths = [line for line in head.split(b"\r\n") if line.startswith(b"content-length")]
             return head, await self._reader.readexactly(int(lengths[0].split(b":")[1]))
 
     async def head(self) -> bytes:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             return await self._reader.readuntil(b"\r\n\r\n")
 
     async def take(self, size: int) -> bytes:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             return await self._reader.readexactly(size)
 
     def finish(self) -> None:
@@ -121,7 +123,7 @@ class Connection:
 
     async def is_closed(self) -> bool:
         """Waits for the other end to say so."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             return await self._reader.read() == b""
 
     async def close(self) -> None:
@@ -137,7 +139,7 @@ async def connection() -> AsyncIterator[Connection]:
     held = Held()
     server = await asyncio.get_running_loop().create_server(
         lambda: BoundedHttp(
-            config=config, server_state=state, app_state={"held": held}, send_stall_s=0.3
+            config=config, server_state=state, app_state={"held": held}, send_stall_s=STALL_S
         ),
         "127.0.0.1",
         0,
@@ -250,7 +252,7 @@ async def test_a_client_that_asked_before_its_turn_is_seen_leaving(connection: C
     await connection.held.came.wait()
     await connection.close()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_S):
         await connection.held.gone.wait()
 
 
@@ -306,7 +308,7 @@ async def test_a_client_that_takes_nothing_is_let_go(connection: Connection) -> 
     await connection.send(b"GET /much HTTP/1.1\r\nhost: h\r\n\r\n")
     await connection.held.came.wait()
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         await connection.held.gone.wait()
     assert connection.held.written < 64 << 20  # the system's own buffers take some
 
@@ -318,7 +320,7 @@ async def test_a_slow_client_is_not_let_go(connection: Connection) -> None:
     taken = 0
     for _ in range(30):
         taken += len(await connection.take(1 << 20))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(STALL_S / 20)
 
     assert taken == 30 << 20
     assert not connection.held.gone.is_set()
@@ -330,7 +332,7 @@ async def test_a_client_that_closes_its_sending_side_has_left(connection: Connec
     await connection.held.came.wait()
     connection.finish()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_S):
         await connection.held.gone.wait()
     assert await connection.is_closed()
 

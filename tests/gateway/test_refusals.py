@@ -67,7 +67,7 @@ async def test_a_full_queue_is_refused(world: World) -> None:
     """Past the bound of the queue: 429 with the time to retry after, and no job."""
     calls = [world.post({**HELLO, "request_id": f"r{number}"}) for number in range(16)]
     for _ in calls:
-        await asyncio.wait_for(world.worker.hints.get(), 5)
+        await asyncio.wait_for(world.worker.hints.get(), 20)
 
     answer = await world.refused({**HELLO, "request_id": "last"})
 

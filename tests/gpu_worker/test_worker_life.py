@@ -192,7 +192,7 @@ async def test_an_idle_worker_stops_at_once(books: Deployment) -> None:
 
     stage.signals.count = 1
 
-    assert life.wait(timeout_s=5.0) == 0
+    assert life.wait() == 0
 
 
 async def test_hands_back_what_the_grace_period_leaves(books: Deployment) -> None:
@@ -225,7 +225,7 @@ async def test_a_second_signal_hands_back_at_once(books: Deployment) -> None:
 
     stage.signals.count = 2
 
-    assert life.wait(timeout_s=5.0) == 0
+    assert life.wait() == 0
     assert books.state(job_id) == "waiting"
 
 

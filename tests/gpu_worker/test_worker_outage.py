@@ -201,7 +201,7 @@ async def test_drains_while_redis_is_away(
     fake_server.connected = False
     stage.signals.count = 1
 
-    assert life.wait(timeout_s=5.0) == 0
+    assert life.wait() == 0
 
 
 async def test_a_full_redis_is_like_one_that_is_away(

@@ -33,10 +33,12 @@ pytestmark = pytest.mark.redis
 books = worker_stage.real_books
 
 FRAMES = 40
+PACE_S = 0.06
+"""Slow enough for a test to meet a job that is being spoken, on however busy a machine."""
 
 
-def new_stage(books: Deployment, redis_server: RedisServer, *, pace_s: float = 0.02) -> Stage:
-    """A worker that plays by itself at 20 ms a frame, with leases as in production."""
+def new_stage(books: Deployment, redis_server: RedisServer, *, pace_s: float = PACE_S) -> Stage:
+    """A worker that plays by itself at its pace, with leases as in production."""
     settings = replace(books.settings, lease_ms=3000, renew_ms=500, reap_interval_ms=1000)
     runtime = ScriptedRuntime(lanes=2, plays=True, pace_s=pace_s)
     return Stage(connect(redis_server.url), settings, runtime, drain_grace_ms=100)
@@ -72,7 +74,7 @@ async def several_steps(stage: Stage) -> None:
 
 async def whole_answer(books: Deployment, job_id: str) -> None:
     """The job ended with every frame once and in order, and digests over all of them."""
-    await until(lambda: books.state(job_id) == "ended", timeout_s=20.0)
+    await until(lambda: books.state(job_id) == "ended")
     frames = [entry for entry in stream_of(books, job_id) if not isinstance(entry, str)]
     assert frames == [record_of(SEED, index) for index in range(FRAMES)]
     record = await books.results.read(job_id)
@@ -153,14 +155,16 @@ async def test_a_full_redis_keeps_nobody_waiting_who_was_let_in(
         await whole_answer(books, job_id)
     await until(lambda: not stage.runtime.lanes)
     asked = int(books.redis.info("commandstats")["cmdstat_evalsha"]["calls"])
+    began = time.monotonic()
     await asyncio.sleep(1.0)
     calls = int(books.redis.info("commandstats")["cmdstat_evalsha"]["calls"]) - asked
+    took_s = time.monotonic() - began
     books.redis.config_set("maxmemory", 0)
     later = await admit(books, "later")
 
     await whole_answer(books, later)
     assert books.listed() == []
-    assert calls < 30
+    assert calls < 30 * took_s
 
 
 async def test_a_full_redis_makes_no_stream_stutter(
@@ -194,7 +198,7 @@ async def test_drains_from_a_redis_that_hangs(
     os.kill(redis_server.pid, signal.SIGSTOP)
     try:
         stage.signals.count = 1
-        assert life.wait(timeout_s=15.0) == 0
+        assert life.wait(timeout_s=30.0) == 0
     finally:
         os.kill(redis_server.pid, signal.SIGCONT)
 

@@ -28,7 +28,7 @@ from shared.digests import CodebookDigest, Pcm16Digest, wav_pcm16_digest
 from shared.messages import READY, FrameRecord
 from shared.settings import QueueSettings, WorkerSettings
 from shared.tracing import Spans
-from tests.conftest import RedisServer
+from tests.conftest import WAIT_S, RedisServer
 from tests.scheduler.conftest import QUEUE, Deployment, FakeClock, queue_settings
 
 ARTIFACT = "demo@sha256:00"
@@ -140,7 +140,7 @@ class ScriptedRuntime:
 
     # What the test calls
 
-    def wait_for_lane(self, timeout_s: float = 10.0) -> str:
+    def wait_for_lane(self, timeout_s: float = WAIT_S) -> str:
         """The execution of the one busy lane, once there is one."""
         with self._changed:
             assert self._changed.wait_for(lambda: self.lanes, timeout_s)
@@ -216,7 +216,7 @@ class Stage:
         for _ in range(times):
             self.worker.turn()
 
-    def turn_until(self, condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+    def turn_until(self, condition: Callable[[], object], timeout_s: float = WAIT_S) -> None:
         """Turn the loop until something holds; a failure if it never does."""
         deadline = time.monotonic() + timeout_s
         while not condition():
@@ -243,9 +243,9 @@ class RunningWorker:
     def end(self) -> None:
         """Stop it if it still runs, as a second signal would."""
         self._signals.count += 2
-        self._thread.join(20.0)
+        self._thread.join(WAIT_S)
 
-    def wait(self, timeout_s: float = 20.0) -> int:
+    def wait(self, timeout_s: float = WAIT_S) -> int:
         """The exit code."""
         self._thread.join(timeout_s)
         assert not self._thread.is_alive(), "the worker doesn't end"

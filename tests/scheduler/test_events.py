@@ -35,7 +35,7 @@ async def test_the_reader_wakes_while_it_blocks(listening: Deployment) -> None:
     work = listening.worker()
     early = await listening.join("early")
     claim_early = listening.claim(work)
-    assert isinstance(await asyncio.wait_for(early.next_event(), 5), Claimed)
+    assert isinstance(await asyncio.wait_for(early.next_event(), 20), Claimed)
 
     late = await listening.join("late")
     claim_late = listening.claim(work)
@@ -64,7 +64,7 @@ async def test_a_step_wakes_a_gateway_once(deployment: Deployment) -> None:
     deployment.reader.start()
     for claim in claims:
         caller = callers[claim.job_id]
-        events = [await asyncio.wait_for(caller.next_event(), 5) for _ in range(2)]
+        events = [await asyncio.wait_for(caller.next_event(), 20) for _ in range(2)]
         assert shape(events) == ["Claimed", 0]
     await deployment.reader.close()
 
@@ -76,7 +76,7 @@ async def test_who_attaches_late_hears_the_whole_answer(listening: Deployment) -
     claim = listening.claim(work)
     listening.post(work, claim, 0, 1)
     for _ in range(3):
-        await asyncio.wait_for(first.next_event(), 5)
+        await asyncio.wait_for(first.next_event(), 20)
 
     second = await listening.join("r1")
     listening.post(work, claim, 2)
@@ -92,7 +92,7 @@ async def test_what_a_caller_has_not_taken_stays_in_redis(listening: Deployment)
     work = listening.worker()
     caller = await listening.join("r1")
     claim = listening.claim(work)
-    assert isinstance(await asyncio.wait_for(caller.next_event(), 5), Claimed)
+    assert isinstance(await asyncio.wait_for(caller.next_event(), 20), Claimed)
     length = 3 * WINDOW
     listening.post(work, claim, *range(length))
     work.end(claim.job_id, claim.execution, terminal("length"))
@@ -114,11 +114,11 @@ async def test_what_is_there_is_heard_before_that_it_is_gone(listening: Deployme
     listening.post(work, claim, 0, 1)
     caller.subscription.lose()
 
-    events = [await asyncio.wait_for(caller.next_event(), 5) for _ in range(3)]
+    events = [await asyncio.wait_for(caller.next_event(), 20) for _ in range(3)]
 
     assert shape(events) == ["Claimed", 0, 1]
     with pytest.raises(SpeechError, match="queue_unavailable"):
-        await asyncio.wait_for(caller.next_event(), 5)
+        await asyncio.wait_for(caller.next_event(), 20)
 
 
 async def test_an_answer_outlives_its_listeners_silence(fake: Deployment) -> None:

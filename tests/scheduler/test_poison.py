@@ -50,14 +50,14 @@ async def test_an_unreadable_event_ends_its_own_callers_wait(
     second = await listening.join("r2")
     claims = [listening.claim(work), listening.claim(work)]
     for caller in (first, second):
-        assert isinstance(await asyncio.wait_for(caller.next_event(), 5), Claimed)
+        assert isinstance(await asyncio.wait_for(caller.next_event(), 20), Claimed)
     listening.redis.xadd(listening.keys.events(claims[0].job_id), entry)
     for claim in claims:
         listening.post(work, claim, 0)
 
     with pytest.raises(SpeechError, match="queue_unavailable"):
-        await asyncio.wait_for(first.next_event(), 5)
-    event = await asyncio.wait_for(second.next_event(), 5)
+        await asyncio.wait_for(first.next_event(), 20)
+    event = await asyncio.wait_for(second.next_event(), 20)
 
     assert isinstance(event, FrameRecord)
     assert listening.reader.alive
@@ -113,7 +113,7 @@ async def test_renewal_and_reading_survive_errors_of_redis(listening: Deployment
     work = listening.worker()
     caller = await listening.join("r1")
     claim = listening.claim(work)
-    assert isinstance(await asyncio.wait_for(caller.next_event(), 5), Claimed)
+    assert isinstance(await asyncio.wait_for(caller.next_event(), 20), Claimed)
     broken = listening.keys.wake("g1")
     with capture_logs() as logs:
         listening.redis.delete(broken)
@@ -133,7 +133,7 @@ async def test_renewal_and_reading_survive_errors_of_redis(listening: Deployment
     listening.redis.zadd(listening.keys.listeners(claim.job_id), {"g1|1": 1})
     await until(lambda: scored(listening, claim.job_id) > 1)
     listening.post(work, claim, 0)
-    assert isinstance(await asyncio.wait_for(caller.next_event(), 5), FrameRecord)
+    assert isinstance(await asyncio.wait_for(caller.next_event(), 20), FrameRecord)
 
 
 def scored(deployment: Deployment, job_id: str) -> float:
