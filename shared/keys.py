@@ -30,7 +30,7 @@ name that is wrong here would otherwise be wrong in the check alike.
 | ``ns:wake:<gateway>`` | stream | ids of jobs that have news for this gateway |
 | ``ns:retained`` | zset | ``job|bytes`` of kept audio, scored by expiry |
 | ``ns:claim:<execution>`` | string | the job of a claim, in case its reply was lost |
-| ``ns:reaper`` | hash | when the last reap ran, and until when leases may not lapse |
+| ``ns:reaper`` | hash | when the last reap ran, until when leases may not lapse, the last outage |
 """
 
 from __future__ import annotations

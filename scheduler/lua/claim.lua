@@ -31,8 +31,9 @@ end
 local function record_wait(job)
   local bound, expected = tonumber(job.wait_bound_ms or ''), tonumber(job.expected_wait_ms or '')
   if job.claimed_ms or not bound or not expected or bound == 0 then return end
-  if class_of(job.line) ~= 'interactive' then return end
-  local waited = now - tonumber(job.admitted_ms)
+  local admitted = tonumber(job.admitted_ms)
+  if class_of(job.line) ~= 'interactive' or not was_served(queue, admitted, now) then return end
+  local waited = now - admitted
   add_to_spread(stats, 'wait_over', bound - waited, now)
   measure(stats, 0.1, {'wait_error_ms', math.abs(expected - waited), 'wait_bias_ms', expected - waited})
 end

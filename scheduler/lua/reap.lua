@@ -34,8 +34,12 @@ redis.call('ZREMRANGEBYSCORE', key('lanes', queue), '-inf', now) -- frees first,
 redis.call('ZREMRANGEBYSCORE', key('workers'), '-inf', now)
 
 local last = tonumber(redis.call('HGET', reaper, 'last_ms') or '0')
-if now - last > silence then redis.call('HSET', reaper, 'hold_until_ms', now + lease) end
-redis.call('HSET', reaper, 'last_ms', now, reaped, now)
+if now - last > silence then
+  redis.call('HSET', reaper, 'hold_until_ms', now + lease)
+  if last > 0 then redis.call('HSET', reaper, 'away_ms', now) end -- see was_served
+end
+redis.call('HSET', reaper, 'last_ms', now, reaped, now, 'due_ms', now + silence)
+if ready_lanes(queue, now) == 0 then redis.call('HSET', key('stats', queue), 'unserved_ms', now) end
 -- A hold that is further off than it can be was told before the clock was put back.
 local left = tonumber(redis.call('HGET', reaper, 'hold_until_ms') or '0') - now
 local held = left > 0 and left <= lease

@@ -325,3 +325,88 @@ class Crowd:
             whole = done_ms <= self.deadlines[claim.job_id]
             self.cut += not whole
             self.busy.append((min(done_ms, self.deadlines[claim.job_id] + 1), claim, whole))
+
+
+OUTAGE_MS = 5000
+
+
+async def through_an_outage(door: Door, seen: str) -> None:
+    """A job that waits and one that speaks while nobody reaps, as when Redis is away. Its end is
+    noticed by the reaper ``before`` the jobs go on, or ``after``.
+    """
+    door.deployment.reap()
+    running, waiting = await door.in_line()
+    door.deployment.advance_ms(OUTAGE_MS)
+    door.work.heartbeat({}, lanes=1, step_ms=STEP_MS)
+    if seen == "before":
+        door.deployment.reap()
+        door.deployment.advance_ms(1)
+    door.finish(running)
+    claim = door.deployment.claim(door.work)
+    assert claim.job_id == waiting
+    door.deployment.advance_ms(900)
+    door.finish(claim)
+    door.deployment.reap()
+
+
+@pytest.mark.parametrize("seen", ["before", "after"])
+async def test_an_outage_is_no_measure(door: Door, seen: str) -> None:
+    """Time in which Redis was away says nothing of how long jobs take: neither the door's margin
+    nor the estimate nor the pace knows those that were there. Who began after it is a measure of
+    the pace."""
+    await through_an_outage(door, seen)
+
+    load = await door.load()
+    assert door.measured("weight") == 0
+    assert door.deployment.redis.hget(door.deployment.keys.stats(QUEUE), "wait_over_weight") is None
+    assert (load.estimated_wait_error_ms, load.estimated_wait_bias_ms) == (0, 0)
+    assert load.mean_service_ms == (900 if seen == "before" else 0)
+
+
+async def test_what_comes_after_an_outage_is_measured_again(door: Door) -> None:
+    """From the first job on that the door lets in when it is over."""
+    await through_an_outage(door, "after")
+    door.deployment.advance_ms(500)
+    door.deployment.reap()
+
+    spare = await door.sample(1600)
+
+    assert door.measured("weight") == 1
+    assert door.measured("ms") == pytest.approx(spare)
+    assert (await door.load()).mean_service_ms == 0  # kept at the warm-up's pace by the sample
+
+
+async def test_a_deadline_that_passed_in_an_outage_is_no_measure(door: Door) -> None:
+    """Who ran out of time while nobody could be served was told nothing wrong."""
+    door.deployment.reap()
+    _, waiting = await door.in_line(timeout_ms=3000)
+    door.deployment.advance_ms(OUTAGE_MS)
+    door.deployment.reap()
+
+    assert door.deployment.field(waiting, "finish_reason") == "timeout"
+    assert door.measured("weight") == 0
+
+
+async def test_time_without_a_ready_lane_is_no_measure(door: Door) -> None:
+    """A wait for the next worker is none for those ahead."""
+    running, _ = await door.in_line()
+    door.finish(running)
+    door.work.heartbeat({}, lanes=0)
+    for _ in range(3):
+        door.deployment.reap()
+        door.deployment.advance_ms(1000)
+    door.work.heartbeat({}, lanes=1, step_ms=STEP_MS)
+    door.finish(door.deployment.claim(door.work))
+
+    assert door.measured("weight") == 0
+
+
+async def test_an_outage_of_a_clock_that_was_put_back_is_forgotten(door: Door) -> None:
+    """What was noted of a time that is yet to come keeps nothing from being measured."""
+    door.deployment.reap()
+    door.deployment.redis.hset(door.deployment.keys.reaper, "away_ms", 9_000_000_000_000)
+    door.deployment.redis.hset(door.deployment.keys.stats(QUEUE), "unserved_ms", 9_000_000_000_000)
+
+    await door.sample(1600)
+
+    assert door.measured("weight") == 1

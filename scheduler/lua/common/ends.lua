@@ -29,7 +29,7 @@ local function record_total(job, reason, total, now)
   local finished = job.state == 'running' and (reason == 'stop' or reason == 'length')
   if told == 0 or not (finished or reason == 'timeout') then return end
   if job.claimed_ms and (job.state ~= 'running' or job.claimed_ms ~= job.attempt_ms) then return end
-  if class_of(job.line) ~= 'interactive' then return end
+  if class_of(job.line) ~= 'interactive' or not was_served(job.queue, now - total, now) then return end
   add_to_spread(key('stats', job.queue), 'spare', told - total, now)
 end
 
@@ -87,7 +87,8 @@ local function end_job(id, job, o, now)
   redis.call('HINCRBY', stats, 'ended', 1)
   redis.call('HINCRBY', stats, 'ended:' .. o.reason, 1)
   if job.state == 'running' and frames > 0 and job.claimed_ms == job.attempt_ms -- claimed once
-    and (o.reason == 'stop' or o.reason == 'length') then
+    and (o.reason == 'stop' or o.reason == 'length')
+    and was_served(queue, tonumber(job.attempt_ms), now) then
     local newest = math.max(PACE, 1 / redis.call('HINCRBY', stats, 'measured', 1))
     measure(stats, newest, {'service_ms', now - job.attempt_ms, 'service_frames', frames,
       'service_budget', tonumber(job.budget)})
