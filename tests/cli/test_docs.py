@@ -84,15 +84,17 @@ def test_every_setting_is_documented() -> None:
     spelled = "".join(source.read_text(encoding="utf-8") for source in sources)
     read_by_code = set(re.findall(r'"(PSIONIC_CSM_[A-Z_]+|REDIS_URL|HF_HOME)"', spelled))
 
-    documented = [quoted(cells[0])[0] for cells in rows(read("operating.md")) if is_setting(cells)]
+    documented = [quoted(cells[0])[0] for cells in documented_settings()]
 
     assert set(documented) == read_by_code
     assert set(documented) == known_names() - {"HOME", "XDG_CACHE_HOME"}
     assert len(documented) == len(set(documented))
 
 
-def is_setting(cells: list[str]) -> bool:
-    return bool(re.fullmatch(r"`[A-Z][A-Z_]+`", cells[0]))
+def documented_settings() -> list[list[str]]:
+    """The rows of the tables of settings."""
+    section = read("operating.md").partition("## Settings")[2]
+    return [cells for cells in rows(section) if re.fullmatch(r"`[A-Z][A-Z_]+`", cells[0])]
 
 
 def test_documented_defaults_are_the_real_ones() -> None:
@@ -107,8 +109,8 @@ def test_documented_defaults_are_the_real_ones() -> None:
     ):
         values |= {name: getattr(settings, name) for name in settings.__dataclass_fields__}
     checked = 0
-    for cells in rows(read("operating.md")):
-        if is_setting(cells) and (stated := re.findall(r"`([^`]+)`$", cells[1])):
+    for cells in documented_settings():
+        if stated := re.findall(r"`([^`]+)`$", cells[1]):
             value = values.get(quoted(cells[0])[0].removeprefix("PSIONIC_CSM_").lower())
             if isinstance(value, int | str):
                 assert stated == [str(value)], cells[0]
@@ -118,9 +120,7 @@ def test_documented_defaults_are_the_real_ones() -> None:
 
 def test_every_setting_says_when_to_change_it() -> None:
     """A row of the settings is whole: default, meaning, and the reason for another value."""
-    settings = [cells for cells in rows(read("operating.md")) if is_setting(cells)]
-
-    assert [cells[0] for cells in settings if len(cells) != 4 or not all(cells)] == []
+    assert [row[0] for row in documented_settings() if len(row) != 4 or not all(row)] == []
 
 
 def test_the_tiers_are_the_real_ones() -> None:
