@@ -9,13 +9,12 @@ from typing import Final
 
 import redis.asyncio
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from gateway.access import UNMATCHED, AccessLog, Refusals, entry_of
+from gateway.access import UNMATCHED, AccessLog, Refusals
 from gateway.auth import Authentication, Principals
 from gateway.business import OutcomeRecorder
 from gateway.console import Console
@@ -23,16 +22,16 @@ from gateway.delivery import Delivery
 from gateway.documents import Documents
 from gateway.encoders import working_encoders
 from gateway.endpoints import Endpoints
-from gateway.envelope import error_response
 from gateway.evidence import EvidenceReader
 from gateway.facts import Facts
+from gateway.failures import Failures
 from gateway.formats import PLAIN_FORMATS
 from gateway.hints import CarrierPush, Hints, Push
-from gateway.ids import readable_id
-from gateway.metrics import CLIENT_GONE, GatewayMetrics
+from gateway.metrics import GatewayMetrics
 from gateway.openapi import document
+from gateway.probes import Probes
 from gateway.results import ResultReader
-from gateway.routes import name_route, speech_routes
+from gateway.routes import speech_routes
 from gateway.samples import Budget
 from gateway.speech import Speech
 from gateway.speech_endpoint import AtOnce, SpeechEndpoint
@@ -46,7 +45,7 @@ from scheduler.load import Load
 from scheduler.metrics import families
 from scheduler.results import Results
 from scheduler.subscriptions import EventReader
-from shared.errors import CODES, PROBE_NO, SpeechError
+from shared.errors import SpeechError
 from shared.governance.artifacts import ArtifactRegistry
 from shared.metrics import CONTENT_TYPE
 from shared.paths import OPENAI_SPEECH, SPEECH
@@ -55,10 +54,6 @@ from shared.tracing import Spans, open_spans
 
 READER_TIMEOUT_S: Final = 2.5
 """Longer than a read may block, so that silence is not taken for absence."""
-UNROUTED: Final = {
-    "method_not_allowed": "this path does not take that method",
-    "route_not_found": "there is nothing at this path",
-}
 
 
 class Gateway:
@@ -95,18 +90,14 @@ class Gateway:
         self.formats = formats
         self._documents = Documents(settings, registry, self.facts, self._refusals, formats)
         self.document = document(settings, formats)
+        failures = Failures(self.facts, registry.default)
         self.app = Starlette(
             routes=self._routes(settings),
             middleware=[
                 Middleware(AccessLog, self._refusals, self.metrics, spans),
-                Middleware(Authentication, Principals(settings.api_keys), self._on_stranger),
+                Middleware(Authentication, Principals(settings.api_keys), failures.stranger),
             ],
-            exception_handlers={
-                SpeechError: self._on_speech_error,
-                HTTPException: self._on_http_error,
-                ClientDisconnect: _on_disconnect,
-                Exception: self._on_defect,
-            },
+            exception_handlers=failures.handlers,
             lifespan=self._lifespan,
         )
         self.app.router.redirect_slashes = False
@@ -137,12 +128,13 @@ class Gateway:
             )
             for is_lenient in (False, True)
         )
+        probes = Probes(self.reader, self.listeners, self.speech, self._documents)
         return speech_routes(
             strict,
             lenient,
             endpoints,
-            live=self._live,
-            ready=self._ready,
+            live=probes.live,
+            ready=probes.ready,
             metrics=self._metrics_page,
             described=self._described,
             console=Console().page,
@@ -172,23 +164,6 @@ class Gateway:
             await asyncio.to_thread(self._spans.close)
             await asyncio.gather(self._redis.aclose(), self._blocking_redis.aclose())
 
-    async def _live(self, _: Request) -> Response:
-        """The process can hear its jobs' events and say that their callers are there; if not, it is
-        of no use and may be restarted.
-        """
-        parts = {"event_reader": self.reader.alive, "listener_renewal": self.listeners.alive}
-        dead = [name for name, alive in parts.items() if not alive]
-        if not dead:
-            return JSONResponse({"status": "live"})
-        return JSONResponse({"status": "dead", "reasons": dead}, status_code=PROBE_NO)
-
-    async def _ready(self, _: Request) -> Response:
-        reasons = ["draining"] if self.speech.draining else []
-        reasons += await self._documents.not_ready_because()
-        if not reasons:
-            return JSONResponse({"status": "ready"})
-        return JSONResponse({"status": "not_ready", "reasons": reasons}, status_code=PROBE_NO)
-
     async def _described(self, _: Request) -> Response:
         return JSONResponse(self.document)
 
@@ -199,46 +174,6 @@ class Gateway:
             snapshot = None
         body = self.metrics.registry.exposition(families(snapshot))
         return Response(body, headers={"content-type": CONTENT_TYPE})
-
-    async def _on_speech_error(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, SpeechError)
-        entry = entry_of(request.scope)
-        entry["code"] = error.code
-        default = self._registry.default
-        return error_response(
-            error,
-            served=await self.facts.served(default),
-            request_id=entry.get("request_id") or readable_id(request.headers),
-            rollback_target=default.manifest.rollback_target,
-        )
-
-    async def _on_stranger(self, request: Request, error: Exception) -> Response:
-        name_route(self.app.routes, request.scope)
-        return await self._on_speech_error(request, error)
-
-    async def _on_http_error(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        response = await self._on_speech_error(request, _refusal_with(error.status_code))
-        response.headers.update(error.headers or {})
-        return response
-
-    async def _on_defect(self, request: Request, _: Exception) -> Response:
-        return await self._on_speech_error(
-            request, SpeechError("internal_error", "the service has a defect; it was recorded")
-        )
-
-
-def _refusal_with(status: int) -> SpeechError:
-    """What Starlette refuses by a bare status, with its code."""
-    for code, message in UNROUTED.items():
-        if CODES[code].status == status:
-            return SpeechError(code, message)
-    return SpeechError("malformed_json", "the request can't be read")
-
-
-async def _on_disconnect(request: Request, _: Exception) -> Response:
-    entry_of(request.scope)["code"] = CLIENT_GONE
-    return Response(status_code=CODES["malformed_json"].status)  # which nobody gets
 
 
 def create_gateway(
