@@ -8,12 +8,9 @@ that a tool which cleans registries can't harm a live job.
 
 from __future__ import annotations
 
-import re
-import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import msgpack
 import structlog
 from redis.exceptions import ResponseError
 from rq import Queue, SimpleWorker
@@ -24,40 +21,21 @@ from rq.job import Job
 from rq.worker import WorkerStatus
 from rq.worker_registration import clean_worker_registry
 
+from scheduler.rq_records import ForeignRecord, MsgpackSerializer, RqRecords
 from scheduler.scripts import is_damage
 from shared.keys import Keys
 
 if TYPE_CHECKING:
     from redis import Redis
 
-FUNCTION: Final = "psionic_csm.speak"
-"""The one function name that a worker accepts. It is a label: nothing is imported by it."""
-
 YEARS_S: Final = 10 * 365 * 86_400
-MAX_RECORD_BYTES: Final = 1024
-"""Ours are some 60 bytes; what is larger isn't read."""
 
 MAX_SHOWN: Final = 1024
 """Twice the most lanes that a worker can have."""
 
 LIVE: Final = (b"waiting", b"running")
 
-_JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
-
 log = structlog.get_logger()
-
-
-class MsgpackSerializer:
-    """RQ's serializer protocol without pickle: data, never code."""
-
-    @staticmethod
-    def dumps(value: Any) -> bytes:
-        packed: bytes = msgpack.packb(value)
-        return packed
-
-    @staticmethod
-    def loads(data: bytes) -> Any:
-        return msgpack.unpackb(data)
 
 
 class Carrier:
@@ -68,6 +46,7 @@ class Carrier:
         self._keys = Keys(namespace)
         self._name = queue
         self._queue = Queue(queue, connection=redis, serializer=MsgpackSerializer)
+        self._records = RqRecords(redis, queue)
         self._intermediate = IntermediateQueue(self._queue.key, redis)
         self._worker: SimpleWorker | None = None
         self._found: str | None = None  # the id that was pulled last, if its record was there
@@ -81,7 +60,7 @@ class Carrier:
     def push(self, job_id: str, *, at_front: bool = False) -> None:
         """Enqueue an id. Doing it twice is harmless: the claim decides."""
         with self._redis.pipeline() as pipe:
-            self._queue.enqueue_job(self._record(job_id), pipeline=pipe, at_front=at_front)
+            self._queue.enqueue_job(self._records.make(job_id), pipeline=pipe, at_front=at_front)
             pipe.execute()
 
     def pull(self, timeout_s: float | None) -> str | None:
@@ -102,14 +81,20 @@ class Carrier:
             return None
         job_id = str(popped[1].decode("utf-8", "replace"))
         self._found = None
-        refusal = self._refusal(job_id)
-        if refusal is None:
-            return job_id
-        log.warning("foreign_job_refused", queue=self._name, rq_job=job_id[:80], why=refusal)
+        try:
+            if self._records.has(job_id):
+                self._found = job_id
+        except ForeignRecord as foreign:
+            self._refuse(popped[1], str(foreign))
+            return None
+        return job_id
+
+    def _refuse(self, id_: bytes, why: str) -> None:
+        name = id_.decode("utf-8", "replace")
+        log.warning("foreign_job_refused", queue=self._name, rq_job=name[:80], why=why)
         self._redis.hincrby(self._keys.stats(self._name), "foreign_refused", 1)
-        self._intermediate_remove(popped[1])
-        self._redis.delete(Job.key_for(job_id))
-        return None
+        self._intermediate_remove(id_)
+        self._redis.delete(Job.key_for(name))
 
     def _mend_lists(self) -> None:
         """Remove what somebody put in place of a list that ids go through. The reaper pushes the
@@ -133,7 +118,7 @@ class Carrier:
     def started(self, job_id: str, hint: str | None) -> None:
         """Show the job as started by this worker; ``hint`` is the id that was pulled for it."""
         assert self._worker is not None, "birth() comes first"
-        record = self._record(job_id)
+        record = self._records.make(job_id)
         with self._redis.pipeline() as pipe:
             execution = Execution.create(record, YEARS_S, pipe, worker_name=self._worker.name)
             if job_id != self._found:
@@ -159,7 +144,7 @@ class Carrier:
             for job_id in set(job_ids).difference(own):
                 # RQ has no record, or can't have one
                 with suppress(InvalidJobOperation, ValueError):
-                    self._record(job_id).delete(pipeline=pipe, remove_from_queue=True)
+                    self._records.make(job_id).delete(pipeline=pipe, remove_from_queue=True)
                 pipe.lrem(self._intermediate.key, 0, job_id)
             pipe.delete(*map(Job.key_for, job_ids))
             pipe.zrem(self._keys.ended(self._name), *job_ids)
@@ -228,47 +213,12 @@ class Carrier:
         if execution is None:
             return False
         with self._redis.pipeline(transaction=False) as pipe:
-            execution.delete(job=self._record(job_id), pipeline=pipe)
+            execution.delete(job=self._records.make(job_id), pipeline=pipe)
             self._queue.remove(job_id, pipeline=pipe)
             pipe.lrem(self._intermediate.key, 0, job_id)
             pipe.zcard(ExecutionRegistry(job_id, self._redis).key)
             *_, others = pipe.execute()
         return not others
-
-    def _record(self, job_id: str) -> Job:
-        return Job.create(
-            FUNCTION,
-            args=(job_id,),
-            id=job_id,
-            connection=self._redis,
-            serializer=MsgpackSerializer,
-            timeout=-1,
-            result_ttl=0,
-            failure_ttl=60,
-            description=job_id,
-            origin=self._name,
-        )
-
-    def _refusal(self, job_id: str) -> str | None:
-        """Why a pulled record isn't ours. Foreign data is compared as bytes and never decoded."""
-        if not _JOB_ID.fullmatch(job_id):
-            return "not an id of ours"
-        key = Job.key_for(job_id)
-        try:
-            size = self._redis.hstrlen(key, "data")
-            if size == 0:
-                return "record without data" if self._redis.exists(key) else None
-            if size > MAX_RECORD_BYTES:
-                return "oversize record"
-            stored: Any = self._redis.hget(key, "data")
-            named = zlib.decompressobj().decompress(stored, MAX_RECORD_BYTES)
-            expected = self._record(job_id).data
-        except (ResponseError, ValueError, zlib.error) as error:
-            return f"unreadable record ({type(error).__name__})"
-        if named != expected:
-            return "names another function"
-        self._found = job_id
-        return None
 
     def _intermediate_remove(self, job_id: str | bytes) -> None:
         """Take one entry of the id off the list."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from itertools import count, islice
+from itertools import count
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -16,6 +16,7 @@ import structlog
 
 from scheduler.admission import Admission, AdmitRequest, Admitted
 from scheduler.connections import TROUBLE, QueueAway, refusing_when_away
+from scheduler.departures import Departures
 from scheduler.link import Link
 from scheduler.scripts import AsyncScripts
 from scheduler.subscriptions import EventReader, Subscription
@@ -30,17 +31,9 @@ if TYPE_CHECKING:
     from shared.settings import QueueSettings
 
 RENEW_BATCH: Final = 500
-UNSAID_MOST: Final = 10_000
-"""So many departures are kept until Redis is back; the rest lapse."""
-UNSAID_AT_ONCE: Final = 500
-"""So many are said after each renewal, one by one, so that the next is not late."""
-
 RETRY_LOST_S: Final = 1.0
 
 log = structlog.get_logger()
-
-Departure = tuple[str, AdmitRequest | None]
-"""The job that was left, and the request of a caller who left in the door."""
 
 
 class Caller:
@@ -113,12 +106,12 @@ class Listeners:
         self._keys = Keys(settings.namespace)
         self._settings = settings
         self._scripts = AsyncScripts(redis, settings.namespace)
+        self.departures = Departures(self._scripts, settings)
         self._reader = reader
         self._admission = admission
         self._results = results
         self._gateway_id = gateway_id
         self._callers: dict[str, Caller] = {}
-        self._unsaid: dict[str, Departure] = {}  # of which Redis hasn't heard, by name
         self._numbers = count(1)
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -158,13 +151,13 @@ class Listeners:
             admitted = await self._admission.admit(request, job_id, name)
         except asyncio.CancelledError:
             self._reader.unsubscribe(subscription)
-            await asyncio.shield(self._leave(job_id, name, request))
+            await asyncio.shield(self.departures.say(job_id, name, request))
             raise
         except Exception as error:
             self._reader.unsubscribe(subscription)
             if isinstance(error, QueueAway):
                 # Redis may carry out yet what it didn't answer in time: nobody waits for that job.
-                self._say_later(job_id, name, request)
+                self.departures.keep(job_id, name, request)
             raise
         if admitted.kind != "admitted":
             self._reader.unsubscribe(subscription)
@@ -181,40 +174,7 @@ class Listeners:
         self._reader.unsubscribe(caller.subscription)
         if self._callers.pop(caller.name, None) is None:
             return
-        await self._leave(caller.job_id, caller.name)
-
-    async def _leave(self, job_id: str, name: str, request: AdmitRequest | None = None) -> None:
-        try:
-            await self._say_left(job_id, name, request)
-        except TROUBLE as error:
-            log.warning("leave_failed", job=job_id, error=type(error).__name__)
-            self._say_later(job_id, name, request)
-
-    async def _say_left(self, job_id: str, name: str, request: AdmitRequest | None) -> None:
-        """``request``: of a caller who left in the door, and may listen to the job that its id was
-        bound to already.
-        """
-        settings = self._settings
-        await self._scripts.call(
-            "leave",
-            job_id,
-            name,
-            *settings.ending,
-            *((request.principal, request.job.request_id) if request is not None else ()),
-        )
-
-    def _say_later(self, job_id: str, name: str, request: AdmitRequest | None = None) -> None:
-        if len(self._unsaid) < UNSAID_MOST:
-            self._unsaid[name] = (job_id, request)
-
-    async def _say_unsaid(self) -> None:
-        """Tell Redis of those who left while it was away, so that their jobs needn't lapse. The
-        latest first: the others lapse sooner.
-        """
-        for name in list(islice(reversed(self._unsaid), UNSAID_AT_ONCE)):
-            job_id, request = self._unsaid[name]
-            await self._say_left(job_id, name, request)
-            self._unsaid.pop(name, None)
+        await self.departures.say(caller.job_id, caller.name)
 
     async def _replay(self, caller: Caller) -> None:
         """See to it that a replay hears an end: a cancelled job may have no stream any more."""
@@ -241,7 +201,7 @@ class Listeners:
         while not self._closing:
             with link.attempt():
                 await self._renew_all()
-                await self._say_unsaid()
+                await self.departures.say_kept()
             await asyncio.sleep(self._settings.listener_renew_ms / 1000)
 
     async def _renew_all(self) -> None:

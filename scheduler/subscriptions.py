@@ -19,24 +19,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from scheduler.connections import BLOCK_MS, TROUBLE, trouble_in_words
+from scheduler.connections import TROUBLE, trouble_in_words
 from scheduler.events import parse, written_ms
+from scheduler.wakes import START, Wakes
 from shared.keys import Keys
 from shared.messages import Claimed, Event, MalformedMessage
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-WAKE_BATCH: Final = 10_000
-"""As long as the wake stream is kept: a full batch may have lost entries."""
-
 WINDOW: Final = 16
 """Most events that are held for one caller, of 4 KiB each."""
 
 READ_AT_ONCE: Final = 16
 """Most jobs that are read in one call, so that no reply keeps the process busy for long."""
-
-START: Final = b"0-0"
 
 log = structlog.get_logger()
 
@@ -93,8 +89,7 @@ class EventReader:
     def __init__(self, redis: Redis, namespace: str, gateway_id: str) -> None:
         self._redis = redis
         self._keys = Keys(namespace)
-        self._wake_key = self._keys.wake(gateway_id)
-        self._wake_position: bytes = START
+        self.wakes = Wakes(redis, namespace, gateway_id)
         self._subscriptions: dict[str, set[Subscription]] = {}
         self._due: dict[Subscription, None] = {}
         self._wanted = asyncio.Event()
@@ -116,7 +111,7 @@ class EventReader:
         if self._tasks:
             await asyncio.wait(self._tasks)
         with suppress(*TROUBLE):
-            await self._redis.delete(self._wake_key)
+            await self.wakes.close()
 
     @property
     def alive(self) -> bool:
@@ -161,42 +156,17 @@ class EventReader:
         while not self._closing:
             try:
                 if failures:
-                    await self._redis.ping()
-                    self._wake_position = START
+                    await self.wakes.start_over()
                     self._tell(list(self._subscriptions))
                     log.info("event_reader_recovered")
                     failures = 0
-                await self._hear_wakes()
+                woken = await self.wakes.next()
+                self._tell(list(self._subscriptions) if woken is None else woken)
             except TROUBLE as error:
                 failures += 1
                 if failures == 1:
                     log.warning("event_reader_lost_redis", error=trouble_in_words(error))
                 await asyncio.sleep(min(0.1 * failures, 1.0))
-
-    async def _hear_wakes(self) -> None:
-        reply: Any = await self._redis.xread(
-            {self._wake_key: self._wake_position}, count=WAKE_BATCH, block=BLOCK_MS
-        )
-        if not reply:
-            await self._look_again()
-            return
-        entries = reply[0][1]
-        self._wake_position = entries[-1][0]
-        woken = {
-            job
-            for _, fields in entries
-            for job in fields.get(b"jobs", b"").decode("utf-8", "replace").split(" ")
-        }
-        overrun = len(entries) >= WAKE_BATCH
-        self._tell(list(self._subscriptions) if overrun else woken)
-
-    async def _look_again(self) -> None:
-        """Read from the start where what was read last isn't the last: the stream has lapsed, or is
-        a new one. With Redis's clock put back, what it holds has lower ids than what was read.
-        """
-        last: Any = await self._redis.xrevrange(self._wake_key, count=1)
-        if not last or last[0][0] != self._wake_position:
-            self._wake_position = START
 
     async def _read_for_ever(self) -> None:
         while not self._closing:

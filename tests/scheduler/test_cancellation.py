@@ -117,10 +117,10 @@ async def test_who_cancels_and_then_hangs_up_has_cancelled(deployment: Deploymen
     deployment.post(work, claim, 0)
     await deployment.cancellation.cancel("p", "request", "r1")
 
-    await deployment.listeners._leave(first.job_id, "g1|1")
+    await deployment.listeners.departures.say(first.job_id, "g1|1")
 
     assert (await deployment.admit("r1", listener="g1|2")).kind == "attached"
-    await deployment.listeners._leave(first.job_id, "g1|2")
+    await deployment.listeners.departures.say(first.job_id, "g1|2")
     assert deployment.post(work, claim, 1) == ["cancelled"]
     work.end(claim.job_id, claim.execution, terminal("cancelled"))
     deployment.worker()

@@ -12,7 +12,8 @@ import pytest
 from rq import Queue
 from rq.registry import StartedJobRegistry
 
-from scheduler.carrier import Carrier, MsgpackSerializer
+from scheduler.carrier import Carrier
+from scheduler.rq_records import MsgpackSerializer
 from tests.conftest import until
 from tests.scheduler.conftest import QUEUE, Deployment
 

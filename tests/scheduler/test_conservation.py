@@ -133,7 +133,7 @@ class Queue(RuleBasedStateMachine):
         if self.listeners:
             job_id, listener = data.draw(st.sampled_from(sorted(self.listeners)))
             self.listeners.discard((job_id, listener))
-            self._loop.run_until_complete(self.d.listeners._leave(job_id, listener))
+            self._loop.run_until_complete(self.d.listeners.departures.say(job_id, listener))
 
     @rule(milliseconds=st.sampled_from([100, 700, 2500, 7000]))
     def time_passes(self, milliseconds: int) -> None:

@@ -90,7 +90,7 @@ async def test_a_damaged_record_breaks_no_call(fake: Deployment, damage: Damage)
     assert set(work.renew([(claim.job_id, claim.execution)])) <= {"ok", "lost"}
     assert set(fake.post(work, claim, 0)) <= {"ok", "lost"}
     assert work.hand_back(claim.job_id, claim.execution) == "lost"
-    await fake.listeners._leave(job.job_id, "g1|1")
+    await fake.listeners.departures.say(job.job_id, "g1|1")
     assert (await fake.cancellation.cancel("p", "turn", "t1")).hits == ()
     again = await fake.admit("r1", listener="g1|2")
 

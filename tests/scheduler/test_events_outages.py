@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from scheduler.subscriptions import START
+from scheduler.wakes import START
 from shared.errors import SpeechError
 from shared.messages import Claimed, FrameRecord
 from tests.conftest import RedisServer, until
@@ -110,14 +110,14 @@ async def test_redis_s_clock_put_back_makes_nobody_deaf(fake: Deployment) -> Non
         assert shape(await heard(caller)) == ["Claimed", 0, "End"]
         await caller.leave()
         fake.redis.delete(fake.keys.wake("g1"))  # as a minute without news does
-        await until(lambda: fake.reader._wake_position == START, 10)
+        await until(lambda: fake.reader.wakes.position == START, 10)
         fake.advance_ms(step)
     await fake.reader.close()
 
 
 async def test_a_stream_that_began_anew_is_read_from_its_start(fake: Deployment) -> None:
     """Also when it came and went between two looks."""
-    fake.reader._wake_position = b"99999999999999-0"
+    fake.reader.wakes.position = b"99999999999999-0"
     fake.worker()
     caller = await fake.join("r1")
     fake.claim(fake.worker())

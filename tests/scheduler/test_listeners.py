@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler.admission import AdmitRequest, Admitted
-from scheduler.listeners import UNSAID_AT_ONCE
+from scheduler.departures import SAID_AT_ONCE
 from tests.scheduler.conftest import Deployment, terminal
 from tests.scheduler.hearing import heard, shape
 
@@ -121,13 +121,13 @@ async def test_departures_that_pile_up_delay_no_renewal(deployment: Deployment) 
     work = deployment.worker(lanes=4)
     last = await deployment.join("last")
     deployment.claim(work)
-    for number in range(UNSAID_AT_ONCE + 1):
-        deployment.listeners._say_later(f"t-{number}", f"g1|gone-{number}")
-    deployment.listeners._say_later(last.job_id, last.name)
+    for number in range(SAID_AT_ONCE + 1):
+        deployment.listeners.departures.keep(f"t-{number}", f"g1|gone-{number}")
+    deployment.listeners.departures.keep(last.job_id, last.name)
 
-    await deployment.listeners._say_unsaid()
+    await deployment.listeners.departures.say_kept()
 
     assert deployment.field(last.job_id, "cancel") == "abandoned"
-    assert list(deployment.listeners._unsaid) == ["g1|gone-0", "g1|gone-1"]
-    await deployment.listeners._say_unsaid()
-    assert not deployment.listeners._unsaid
+    assert len(deployment.listeners.departures) == 2
+    await deployment.listeners.departures.say_kept()
+    assert len(deployment.listeners.departures) == 0

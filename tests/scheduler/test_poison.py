@@ -163,7 +163,7 @@ async def test_a_lapsed_listener_may_still_renew_when_another_leaves(fake: Deplo
     assert (await fake.admit("r1", listener="g2|1", timeout_ms=30_000)).kind == "attached"
     fake.advance_ms(fake.settings.listener_ttl_ms + 1000)
 
-    await fake.listeners._leave(first.job_id, "g1|1")
+    await fake.listeners.departures.say(first.job_id, "g1|1")
 
     assert fake.state(first.job_id) == "waiting"
 

@@ -309,7 +309,7 @@ async def test_audio_that_is_heard_outlasts_the_cap(deployment: Deployment) -> N
     assert kept == [True, False, True]
     assert deployment.redis.hget(deployment.keys.reaper, "retained_bytes") == b"7808"
 
-    await deployment.listeners._leave(jobs[0], "g1|1")
+    await deployment.listeners.departures.say(jobs[0], "g1|1")
     await deployment.admit("r3")
     claim = deployment.claim(work)
     deployment.post(work, claim, 0)
