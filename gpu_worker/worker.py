@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
 from redis.exceptions import ResponseError
 
 from gpu_worker.books import Books
+from gpu_worker.drain import Drain
 from gpu_worker.engine_thread import EngineFault
 from gpu_worker.evidence import Origin
 from gpu_worker.facts import RuntimeFacts
@@ -25,6 +25,7 @@ from gpu_worker.heartbeat import Heartbeat, Identity, ServedArtifact
 from gpu_worker.intake import Intake, Taken
 from gpu_worker.leases import FOREIGN_ARTIFACT, Lease
 from gpu_worker.metrics import WorkerMetrics
+from gpu_worker.occupancy import Occupancy
 from gpu_worker.watchdog import Watchdog
 from scheduler.carrier import Carrier
 from scheduler.link import Link
@@ -62,14 +63,6 @@ SILENT_MS: Final = 30_000.0
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
-class Lane:
-    """A lane that the engine has not let go of yet, whatever the books say of its job."""
-
-    is_solo: bool
-    is_stopping: bool = False
-
-
 class Worker:
     """One process's worker, over one runtime and one artifact's queue."""
 
@@ -88,7 +81,6 @@ class Worker:
         self._settings = settings
         self._served = served
         self._runtime = runtime
-        self._signals = signals
         self.metrics = metrics or WorkerMetrics()
         self._spans = spans or NoSpans()
         worker_id = self.identity.worker_id
@@ -99,15 +91,15 @@ class Worker:
         self._intake = Intake(self._carrier, self._queue)
         self._heartbeat = Heartbeat(settings, self.identity, served, self._queue, self._carrier)
         origin = Origin(worker_id, settings.runtime_image_ref)
+        self._lanes = Occupancy(runtime.stop)
         self._books = Books(
-            self._queue, self._carrier, origin, self._stop, self.metrics, self._spans
+            self._queue, self._carrier, origin, self._lanes.stop, self.metrics, self._spans
         )
-        self._lanes: dict[str, Lane] = {}
         self._watchdog = Watchdog()
         self.is_engine_left = False
         """Whether the engine's thread still ran when the worker was done: it never may end."""
         self._link = Link()
-        self._drain: Countdown | None = None
+        self._drain = Drain(signals, settings.drain_grace_ms)
         self._renewal, self._reaping = Countdown(0), Countdown(0)
         self._silent = Countdown(SILENT_MS)
 
@@ -126,10 +118,10 @@ class Worker:
         self._runtime.start()
         is_fault = True
         try:
-            self._heed_signals()
-            while not self._is_drained:
+            self._drain.heed_signals(len(self._books))
+            while not self._drain.is_done(len(self._books)):
                 self.turn()
-                self._heed_signals()
+                self._drain.heed_signals(len(self._books))
             self._flush()
             is_fault = False
         except EngineFault as fault:
@@ -160,20 +152,7 @@ class Worker:
 
     def _state(self, facts: RuntimeFacts) -> str:
         """loading, ready, unavailable or draining."""
-        return facts.state if self._drain is None else DRAINING
-
-    def _heed_signals(self) -> None:
-        """The first one begins the drain."""
-        if self._signals.count and self._drain is None:
-            self._drain = Countdown(self._settings.drain_grace_ms)
-            log.info("draining", in_flight=len(self._books))
-
-    @property
-    def _is_drained(self) -> bool:
-        """Whether all that is left is to hand back what didn't get done."""
-        if self._drain is None:
-            return False
-        return not self._books or self._drain.over or self._signals.count > 1
+        return DRAINING if self._drain.has_begun else facts.state
 
     def _flush(self) -> None:
         """A last try to write what is known, before the rest is handed back."""
@@ -224,13 +203,7 @@ class Worker:
         if lease is not None and not isinstance(event, Released):
             lease.take(event)
         if not isinstance(event, Frame):
-            self._lanes.pop(event.key, None)
-
-    def _stop(self, execution: str) -> None:
-        lane = self._lanes.get(execution)
-        if lane is not None and not lane.is_stopping:
-            lane.is_stopping = True
-            self._runtime.stop(execution)
+            self._lanes.release(event.key)
 
     def _renew(self) -> None:
         if self._renewal.over or self._link.away:
@@ -263,10 +236,8 @@ class Worker:
 
     def _has_room(self) -> bool:
         """Whether a job may be taken: only while the worker says of itself that it is ready."""
-        if self._heartbeat.said != READY:
-            return False
-        is_shared = not any(lane.is_solo for lane in self._lanes.values())
-        return is_shared and len(self._lanes) < self._runtime.facts.lanes
+        is_ready = self._heartbeat.said == READY
+        return is_ready and self._lanes.has_room(self._runtime.facts.lanes)
 
     def _take_jobs(self) -> None:
         while self._has_room():
@@ -287,7 +258,7 @@ class Worker:
         if claim.job.artifact_id != self._served.artifact_id:
             lease.outcome = FOREIGN_ARTIFACT
         else:
-            self._lanes[lease.execution] = Lane(claim.solo)
+            self._lanes.take(lease.execution, is_solo=claim.solo)
             self._runtime.submit(lease.generation(self._settings.silence_stop_frames))
         with for_show("started"):
             self._carrier.started(lease.job_id, taken.hint)
