@@ -148,11 +148,6 @@ class Join:
     gaps_s: Spread
     longest_s: float
 
-    @property
-    def longest_stall_s(self) -> float:
-        """How much longer than undisturbed the longest gap was."""
-        return self.longest_s - self.undisturbed_s.median
-
 
 @dataclass(frozen=True, slots=True)
 class Overhead:

@@ -77,12 +77,8 @@ def print_tables(shown_tables: Iterable[Table], notes: Iterable[str], console: C
         console.print(Text(note))
 
 
-def markdown(report: Report) -> str:
-    """The tables for docs/performance.md."""
-    return markdown_tables(tables(report), report.notes)
-
-
 def markdown_tables(shown_tables: Iterable[Table], notes: Iterable[str]) -> str:
+    """As they stand in a page of the docs."""
     parts = []
     for each in shown_tables:
         head = [_line(each.columns), _line(["---"] * len(each.columns))]

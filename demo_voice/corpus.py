@@ -71,10 +71,6 @@ def write_corpus(path: Path, lines: list[Line]) -> None:
     path.write_text("".join(json.dumps(asdict(line)) + "\n" for line in lines), encoding="utf-8")
 
 
-def read_corpus(path: Path) -> list[Line]:
-    return [Line(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def _evenly(random_: random.Random) -> Iterator[str]:
     """The vocabulary in one random order after another."""
     while True:

@@ -17,8 +17,6 @@ from benchmarks.rig import Rig, frames_of
 from gpu_worker.generation import Generation
 
 KEY: Final = "probe"
-BEFORE: Final = 3
-"""Frames that neighbours have spoken when the request arrives: no two lanes are in step."""
 
 
 def probe_digest(rig: Rig, lane: int, neighbours: int, frames: int) -> str:

@@ -64,13 +64,12 @@ def test_ratios_are_of_frames_per_second_to_batch_one() -> None:
     assert report(oracle=()).over_oracle(one) is None
 
 
-def test_loading_and_joining_in_ratios() -> None:
-    """Peak over kept, reads per byte, and how much longer the longest gap was."""
+def test_loading_and_first_audio_in_ratios() -> None:
+    """Peak over kept, reads per byte, and how much later a prompted voice begins."""
     measured = report()
 
     assert measured.loading.peak_over_kept == pytest.approx(1.2)
     assert measured.loading.reads_per_byte == pytest.approx(1.0125)
-    assert measured.join.longest_stall_s == pytest.approx(0.46)
     assert measured.first_audio.prompted_over_plain == pytest.approx(1.1)
     assert measured.prefill[0].positions_per_s == pytest.approx(170)
 

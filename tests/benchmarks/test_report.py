@@ -60,10 +60,14 @@ def test_what_was_not_measured_is_not_judged() -> None:
     assert False not in found
 
 
+def written(measured: Report) -> str:
+    return show.markdown_tables(show.tables(measured), measured.notes)
+
+
 def test_tables_show_medians_spread_and_verdicts() -> None:
     """The Markdown holds what the bounds are judged by."""
     measured = report()
-    text = show.markdown(replace(measured, bounds=judge(measured)))
+    text = written(replace(measured, bounds=judge(measured)))
 
     assert "| 8 lanes | 0.640 [0.640, 0.640] | 12.50 | 8.00 | 12.5 | 62% | 6.25 x |" in text
     assert "| transformers, batch 4 | 0.800 [0.800, 0.800] | 5.00 |" in text
@@ -75,7 +79,7 @@ def test_a_broken_bound_is_shouted() -> None:
     """Nobody overlooks a bound that was not met."""
     slow = report(overhead=replace(report().overhead, outside_share=0.2))
 
-    assert "| 2.0% to 20.0% | NOT MET |" in show.markdown(replace(slow, bounds=judge(slow)))
+    assert "| 2.0% to 20.0% | NOT MET |" in written(replace(slow, bounds=judge(slow)))
 
 
 def test_the_picture_is_an_svg_with_every_point() -> None:

@@ -33,7 +33,7 @@ def in_inference_mode() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def demo_artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    """The demo that the product ships, some 30 MB. Not to be changed by a test."""
+    """The seeded demo as the product builds it, some 30 MB. Not to be changed by a test."""
     return build_demo(tmp_path_factory.mktemp("demo") / "csm-tiny")
 
 

@@ -18,14 +18,11 @@ from gpu_worker.model.csm import CsmModel
 from gpu_worker.step import FrameStep
 from tests.gpu_worker.tiny import (
     LANES,
-    VOICE,
-    build,
     generation,
     make_engine,
     random_mimi,
     random_model,
     run,
-    voice_context,
 )
 
 pytestmark = pytest.mark.usefixtures("in_inference_mode")
@@ -124,12 +121,9 @@ class Rehearsal:
 
 
 def recorded_engine(model: CsmModel) -> tuple[Engine, FrameStep, Rehearsal]:
-    step = FrameStep(model, StreamingMimi(random_mimi(), LANES), LANES, 8)
     driver = Rehearsal()
-    step.record(driver)
-    context = voice_context()
-    prefix = step.make_prefix(0, context.tokens, context.mask)
-    return Engine(step, build, {VOICE: prefix}), step, driver
+    engine, step = make_engine(model, prepare=lambda step: step.record(driver))
+    return engine, step, driver
 
 
 def requests() -> list[Generation]:

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from benchmarks.rig import Rig, open_model
-from gpu_worker.codec import StreamingMimi
 from gpu_worker.engine import Engine
 from gpu_worker.loading import warm_up
 from gpu_worker.model.cache import spans
@@ -21,15 +20,11 @@ from shared.governance.artifacts import Artifact
 from tests.gpu_worker.tiny import (
     LANES,
     PROMPTED,
-    VOICE,
     Log,
-    build,
     generation,
     make_engine,
-    random_mimi,
     random_model,
     run,
-    voice_context,
 )
 
 pytestmark = pytest.mark.usefixtures("in_inference_mode")
@@ -38,11 +33,7 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=[
 
 
 def scripted_engine(model: CsmModel, lanes: int = LANES) -> tuple[Engine, FrameStep]:
-    step = FrameStep(model, StreamingMimi(random_mimi(), lanes), lanes, 64)
-    step.script()
-    context = voice_context()
-    prefix = step.make_prefix(0, context.tokens, context.mask)
-    return Engine(step, build, {VOICE: prefix}), step
+    return make_engine(model, lanes=lanes, chunk=64, prepare=FrameStep.script)
 
 
 def speak(engine: Engine) -> list[Log]:

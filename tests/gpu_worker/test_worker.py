@@ -11,8 +11,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from rq import Queue
 
 from gpu_worker.generation import Generation
-from scheduler.carrier import MsgpackSerializer
 from scheduler.queue import LanePost, WorkQueue
+from scheduler.rq_records import MsgpackSerializer
 from shared.clock import Countdown
 from tests.gpu_worker import worker_stage
 from tests.gpu_worker.jobs import (
@@ -34,14 +34,9 @@ from tests.gpu_worker.worker_stage import (
 from tests.scheduler.conftest import QUEUE, Deployment
 
 fake_books, real_books = worker_stage.fake_books, worker_stage.real_books
-books = worker_stage.any_books
+books, no_waiting = worker_stage.any_books, worker_stage.no_waiting
 
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An idle turn looks round soon."""
-    monkeypatch.setattr("gpu_worker.worker.IDLE_WAIT_S", 0.01)
-    monkeypatch.setattr("gpu_worker.intake.HOLD_MS", 0.0)
+pytestmark = pytest.mark.usefixtures("no_waiting")
 
 
 async def test_speaks_a_job(books: Deployment) -> None:

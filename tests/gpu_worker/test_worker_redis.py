@@ -17,7 +17,7 @@ from scheduler.connections import connect
 from scheduler.events import FRAME, written_ms
 from tests.conftest import RedisServer, until
 from tests.gpu_worker import jobs, worker_stage
-from tests.gpu_worker.jobs import SEED
+from tests.gpu_worker.jobs import SEED, digests_in, end_of, terminal_of
 from tests.gpu_worker.worker_stage import (
     RunningWorker,
     ScriptedRuntime,
@@ -77,12 +77,8 @@ async def whole_answer(books: Deployment, job_id: str) -> None:
     await until(lambda: books.state(job_id) == "ended")
     frames = [entry for entry in stream_of(books, job_id) if not isinstance(entry, str)]
     assert frames == [record_of(SEED, index) for index in range(FRAMES)]
-    record = await books.results.read(job_id)
-    assert record is not None
-    assert record.end is not None
-    assert record.end.terminal is not None
-    assert record.end.finish_reason == "length"
-    assert record.end.terminal.wav_pcm16_digest == digests_of(SEED, FRAMES)[2]
+    assert (await end_of(books, job_id)).finish_reason == "length"
+    assert digests_in(await terminal_of(books, job_id)) == digests_of(SEED, FRAMES)
 
 
 def most_at_once(books: Deployment, job_id: str) -> int:

@@ -30,13 +30,9 @@ from tests.gpu_worker.worker_stage import (
 from tests.scheduler.conftest import Deployment
 
 fake_books, real_books = worker_stage.fake_books, worker_stage.real_books
-books = worker_stage.any_books
+books, no_waiting = worker_stage.any_books, worker_stage.no_waiting
 
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An idle turn looks round soon."""
-    monkeypatch.setattr("gpu_worker.worker.IDLE_WAIT_S", 0.01)
+pytestmark = pytest.mark.usefixtures("no_waiting")
 
 
 def lapse(books: Deployment) -> None:

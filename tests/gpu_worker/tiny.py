@@ -128,11 +128,16 @@ def make_engine(
     chunk: int = 8,
     codec: Any = None,
     prompts: Callable[[Generation], Prompt] = build,
+    prepare: Callable[[FrameStep], None] = lambda _: None,
 ) -> tuple[Engine, FrameStep]:
-    """An engine over random weights, with the one voice's context cached."""
+    """An engine over random weights, with the one voice's context cached.
+
+    ``prepare`` has the step before anything runs through it.
+    """
     step = FrameStep(
         model or random_model(), codec or StreamingMimi(random_mimi(), lanes), lanes, chunk
     )
+    prepare(step)
     context = voice_context()
     prefix = step.make_prefix(0, context.tokens, context.mask)
     return Engine(step, prompts, {VOICE: prefix}), step

@@ -276,6 +276,14 @@ def claimed(value: object) -> Claim:
 
 
 @pytest.fixture
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle worker looks round soon, and tries a Redis that was away again at once."""
+    monkeypatch.setattr("gpu_worker.worker.IDLE_WAIT_S", 0.01)
+    monkeypatch.setattr("scheduler.link.FIRST_PAUSE_MS", 0.0)
+    monkeypatch.setattr("gpu_worker.intake.HOLD_MS", 0.0)
+
+
+@pytest.fixture
 async def fake_books(
     fake_server: fakeredis.FakeServer, fake_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Deployment]:
