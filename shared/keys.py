@@ -15,6 +15,7 @@ name that is wrong here would otherwise be wrong in the check alike.
 | ``ns:line:<queue>:<line>`` | zset | waiting jobs of one line, scored by order of admission |
 | ``ns:ring:<queue>`` | zset | lines with jobs, ``class:principal``, scored by whose turn it is |
 | ``ns:running:<queue>`` | zset | claimed, scored by lease expiry |
+| ``ns:alone:<queue>`` | zset | claimed to run alone in a worker, scored by deadline |
 | ``ns:drain:<queue>`` | string | the worker that makes itself free for what must run alone |
 | ``ns:stats:<queue>`` | hash | counters, sums over what waits and runs, measured times |
 | ``ns:lanes:<queue>`` | zset | ``worker|lanes`` of ready workers, scored by expiry |

@@ -66,7 +66,7 @@ end
 
 local function rebuild(queue, ids)
   local waiting, running, stats = key('waiting', queue), key('running', queue), key('stats', queue)
-  for _, name in ipairs({'waiting', 'running', 'lanes', 'ended'}) do mend(key(name, queue), 'zset') end
+  for _, name in ipairs({'waiting', 'running', 'alone', 'lanes', 'ended'}) do mend(key(name, queue), 'zset') end
   mend(key('drain', queue), 'string')
   mend(stats, 'hash')
   mend_fields(stats)

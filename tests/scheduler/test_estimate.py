@@ -178,6 +178,30 @@ async def test_what_must_run_alone_takes_the_time_of_a_whole_worker(fake: Deploy
     assert await expected_wait(fake, "q", "interactive") == pytest.approx(1.25 + 0.1, abs=0.15)
 
 
+async def test_who_runs_alone_keeps_all_lanes_of_its_worker_from_others(fake: Deployment) -> None:
+    """While it runs no lane of its worker is free, and its rest is waited for by one and all."""
+    work = warm(fake, lanes=4)
+    await fake.admit("suspect", max_frames=20, timeout_ms=60_000)
+    claim = fake.claim(work)
+    work.hand_back(claim.job_id, claim.execution, fault=True)
+    alone = fake.claim(work)
+    assert alone.solo
+    assert (await load_of(fake)).estimated_wait_ms == pytest.approx(2000, abs=10)
+
+    fake.advance_ms(1500)
+    warm(fake, lanes=4)
+    assert (await load_of(fake)).estimated_wait_ms == pytest.approx(500, abs=10)
+    with pytest.raises(SpeechError) as caught:
+        await fake.admit("hasty", max_frames=1, timeout_ms=400)
+    assert caught.value.code == "deadline_unmeetable"
+
+    fake.worker("w2", lanes=4)
+    assert (await load_of(fake)).estimated_wait_ms == 0
+    work.end(alone.job_id, alone.execution, terminal())
+    assert not fake.redis.exists("t:alone:" + QUEUE)
+    assert (await load_of(fake)).estimated_wait_ms == 0
+
+
 async def test_the_estimates_error_is_published(fake: Deployment) -> None:
     """What was told at the door is held against what was waited, as a mean distance and a bias."""
     work = warm(fake)

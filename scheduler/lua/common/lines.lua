@@ -67,6 +67,7 @@ end
 
 local function leave_running(id, queue, job)
   if redis.call('ZREM', key('running', queue), id) == 0 then return end
+  redis.call('ZREM', key('alone', queue), id)
   if job.execution then redis.call('UNLINK', key('claim', job.execution)) end
   redis.call('HINCRBY', key('stats', queue), 'running_frames', 0 - job.budget)
   redis.call('HINCRBY', key('stats', queue), 'running_since_ms', 0 - job.attempt_ms)

@@ -61,7 +61,7 @@ end
 
 -- Milliseconds until it is the turn of the next job of this class and principal, as three numbers.
 -- bound: what the running still need and what those need that go before it, over the lanes; too long by
--- what other lanes still have to do when the job starts. expected: the bound less what bounds were too
+-- what other lanes still have to do when the job starts. Who runs alone holds all lanes of its worker. expected: the bound less what bounds were too
 -- long by on the mean, as measured over jobs that had to wait. held: what a deadline is held against, the
 -- bound less what nearly all of them had to spare, since a refusal at once is better than an answer cut
 -- short. All 0 while a lane is free or nothing was measured yet.
@@ -72,11 +72,17 @@ local function estimated_wait(queue, lanes, now, class, principal)
   local same = (class == 'batch' and redis.call('ZCARD', waiting)
     or redis.call('ZCOUNT', waiting, '-inf', '(' .. BATCH_FIRST)) - better
   local frame_ms = budget_frame_ms(stats)
-  if lanes == 0 or not frame_ms or running + better + same < lanes then return 0, 0, 0 end
+  local alone, taken = redis.call('ZCOUNT', key('alone', queue), now, '+inf'), running
+  if alone > 0 then
+    local _, widest = ready_lanes(queue, now)
+    taken = running + alone * math.max(0, widest - 1)
+  end
+  if lanes == 0 or not frame_ms or taken + better + same < lanes then return 0, 0, 0 end
 
   local said = redis.call('HMGET', stats, 'running_frames', 'running_since_ms', 'wait_over_ms')
   local needed = tonumber(said[1] or '0') * frame_ms
   local rest = math.max(needed - (running * now - tonumber(said[2] or '0')), 0.1 * needed)
+    * taken / math.max(running, 1)
   local bound = (rest + frames_before(queue, class, principal, same, lanes, now) * frame_ms) / lanes
   local expected = math.max(0, bound - math.max(0, tonumber(said[3] or '0')))
   local held = math.max(expected, bound - least_spare(stats, now))
