@@ -13,10 +13,11 @@ import signal
 import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from errno import EADDRNOTAVAIL, EAFNOSUPPORT
 from functools import partial
-from socket import AI_PASSIVE, SOCK_STREAM, create_server, getaddrinfo, socket
+from socket import AI_PASSIVE, SOCK_STREAM, AddressFamily, create_server, getaddrinfo, socket
 from types import FrameType
-from typing import cast
+from typing import Any, cast
 
 import structlog
 import uvicorn
@@ -45,18 +46,32 @@ class CantListen(Exception):
 
 
 def listening(host: str, port: int) -> list[socket]:
-    """A socket for each address of ``host``. Raises CantListen unless all can be had."""
+    """A socket for each address of ``host``, but for those that this machine hasn't, as ``::1``
+    where IPv6 is off. Raises CantListen when another can't be had, or there is none.
+    """
     with ExitStack() as opened:
         try:
             found = getaddrinfo(host, port, type=SOCK_STREAM, flags=AI_PASSIVE)
+            addresses = dict.fromkeys((each[0], each[4]) for each in found)
+            here = [each for each in addresses if _is_here(*each)] or addresses
             sockets = [
                 opened.enter_context(create_server(address, family=family))
-                for family, address in dict.fromkeys((each[0], each[4]) for each in found)
+                for family, address in here
             ]
         except OSError as error:
             raise CantListen(error.strerror) from error
         opened.pop_all()
         return sockets
+
+
+def _is_here(family: AddressFamily, address: Any) -> bool:
+    """Whether a socket of this machine can have the address, whatever the port."""
+    try:
+        with socket(family) as tried:
+            tried.bind((address[0], 0, *address[2:]))
+    except OSError as error:
+        return error.errno not in (EADDRNOTAVAIL, EAFNOSUPPORT)
+    return True
 
 
 class Server(uvicorn.Server):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from socket import create_server
+from socket import AF_INET, SOCK_STREAM, create_server
 
 import httpx
 import pytest
@@ -366,8 +366,30 @@ def test_a_port_that_is_taken_is_told_with_its_setting(tmp_path: Path) -> None:
     assert "in use" in last["error"]
 
 
-def test_every_address_of_a_host_is_listened_on() -> None:
-    """A name that stands for two addresses is served on both, and none is kept when one fails."""
+def test_every_address_of_a_host_is_listened_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that stands for several addresses is served on those that this machine has; where it
+    has none, or one is taken, the start is refused.
+    """
+    elsewhere, here = ("192.0.2.1", 0), ("127.0.0.1", 0)
+    found = [(AF_INET, SOCK_STREAM, 0, "", address) for address in (elsewhere, here)]
+
+    monkeypatch.setattr("gateway.__main__.getaddrinfo", lambda *_, **__: found)
+    sockets = listening("both", 0)
+    names = [each.getsockname() for each in sockets]
+    found[1:] = [(AF_INET, SOCK_STREAM, 0, "", names[0])]
+    with pytest.raises(CantListen, match="in use"):
+        listening("both", 0)
+    for each in sockets:
+        each.close()
+
+    assert [name for name, _ in names] == ["127.0.0.1"]
+    del found[1:]
+    with pytest.raises(CantListen, match="assign"):
+        listening("elsewhere", 0)
+
+
+def test_localhost_is_listened_on() -> None:
+    """By whichever of its addresses there are."""
     sockets = listening("localhost", 0)
     names = {each.getsockname()[0] for each in sockets}
     for each in sockets:
@@ -375,5 +397,3 @@ def test_every_address_of_a_host_is_listened_on() -> None:
 
     assert "127.0.0.1" in names
     assert names <= {"127.0.0.1", "::1"}
-    with pytest.raises(CantListen):
-        listening("192.0.2.1", 0)
