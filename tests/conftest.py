@@ -20,16 +20,20 @@ from cli.redis_server import find_binary, free_port
 from scheduler import load
 from scheduler.scripts import Scripts
 
-CALLERS_OWN = {"redis_url", "http_proxy", "https_proxy", "all_proxy", "no_proxy"}
+TERMINAL = {"FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
 WAIT_S = 30.0
 """For what takes a moment, on however busy a machine: only who waits in vain waits so long."""
 
 
 def pytest_configure() -> None:
-    """The caller's own deployment and proxies are nothing to the tests, nor to what they start."""
+    """The caller's own deployment and terminal are nothing to the tests, nor to what they start; a
+    proxy is for what is elsewhere.
+    """
     for name in tuple(os.environ):
-        if name.startswith("PSIONIC_CSM_") or name.lower() in CALLERS_OWN:
+        if name.startswith("PSIONIC_CSM_") or name in {"REDIS_URL", *TERMINAL}:
             del os.environ[name]
+    for name in ("NO_PROXY", "no_proxy"):
+        os.environ[name] = ",".join(filter(None, ["127.0.0.1,localhost", os.environ.get(name)]))
 
 
 class RedisServer:

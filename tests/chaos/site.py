@@ -37,6 +37,12 @@ SHORT_LIVED: Final = {
 """What is kept for retries goes soon, so that a test can see it go."""
 
 
+BUSY_S: Final = 3.0
+"""What a machine that runs all of this at once, and others' work besides, may add to a promise."""
+AUDIBLE_AGAIN_S: Final = 6.0 + BUSY_S
+"""The promise: lease, reap and the replay of what was delivered."""
+
+
 class Site:
     """Redis, and whatever else the test starts. Workers are real; their engine computes nothing.
 

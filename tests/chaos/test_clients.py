@@ -140,7 +140,7 @@ async def test_a_flood_of_rubbish(open_site: OpenSite) -> None:
 
         assert {(each.status, each.code) for each in heard} == {(200, None)}
         assert {each.pcm == each.undisturbed(25) for each in heard} == {True}
-        assert max(each.total_s for each in heard) < 6
+        assert max(each.total_s for each in heard) < 12
         assert median(json.loads(prober.said)) < 100
         assert gateway.rss - resident < 64 * MIB
         assert gateway.alive

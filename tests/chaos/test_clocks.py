@@ -60,7 +60,7 @@ async def test_wall_clocks_an_hour_off(open_site: OpenSite, sign: int) -> None:
         assert {each.pcm == each.undisturbed(80) for each in heard} == {True}
         assert (again.pcm, again.facts["replayed"]) == (again.undisturbed(80), True)
         assert (late.status, late.code) == (504, "generation_timeout")
-        assert 1.9 < late.total_s < 3.5
+        assert 1.9 < late.total_s < 6
         assert (await cancelled).code == "cancelled"
         await site.settled()
         await site.back_to(before)

@@ -10,15 +10,13 @@ import pytest
 
 from tests.chaos.callers import JSONL, Heard
 from tests.chaos.conftest import OpenSite
-from tests.chaos.site import Site
+from tests.chaos.site import BUSY_S, Site
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 
 TIMEOUT_MS = 6500
 LATE_S = 1.0
 """The promise."""
-BUSY_S = 0.7
-"""What the caller's own clock may be off by on a machine that runs all of this at once."""
 CALLERS = 8
 FRAMES = 25
 """Two seconds, so that the door lets as many wait as can speak."""

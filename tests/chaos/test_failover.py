@@ -9,7 +9,7 @@ import pytest
 
 from tests.chaos.callers import JSONL, RAW, Heard
 from tests.chaos.conftest import OpenSite
-from tests.chaos.site import Site
+from tests.chaos.site import AUDIBLE_AGAIN_S, Site
 from tests.conftest import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
@@ -18,8 +18,6 @@ MORTAL = "tests.chaos.mortal_worker"
 HASTY = "tests.chaos.hasty_worker"
 FRAMES = 60
 KEPT = {"PSIONIC_CSM_RESULT_TTL_MS": "60000", "PSIONIC_CSM_METADATA_TTL_MS": "60000"}
-AUDIBLE_AGAIN_S = 6.0
-"""The promise: lease, reap and the replay of what was delivered."""
 
 
 async def two_workers(site: Site) -> None:
@@ -52,9 +50,7 @@ async def test_a_worker_killed_in_mid_stream(open_site: OpenSite, stream: str) -
 
 async def test_a_worker_that_stalls_past_its_lease(open_site: OpenSite) -> None:
     """It wakes to find its jobs gone: it writes nothing more about them, and it serves on."""
-    async with open_site(
-        PSIONIC_CSM_RESULT_TTL_MS="60000", PSIONIC_CSM_METADATA_TTL_MS="60000"
-    ) as (site):
+    async with open_site(**KEPT) as site:
         await two_workers(site)
         heard = [Heard(f"r{number}") for number in range(6)]
         speaking = [

@@ -63,7 +63,7 @@ async def test_a_kill_with_fsync_each_second_leaves_nobody_without_an_answer(
             assert each.code in (None, "queue_unavailable", "worker_lost", "generation_timeout")
             assert each.pcm == each.undisturbed(FRAMES)[: len(each.pcm)]
             assert each.code or each.frames == FRAMES
-            assert each.total_s < 32
+            assert each.total_s < 36
 
 
 async def test_ten_seconds_without_redis(open_site: OpenSite) -> None:
@@ -85,7 +85,7 @@ async def test_ten_seconds_without_redis(open_site: OpenSite) -> None:
         await asyncio.gather(*answers)
 
         assert {(each.status, each.code) for each in refused} == {(503, "queue_unavailable")}
-        assert max(each.total_s for each in refused) < 4
+        assert max(each.total_s for each in refused) < 6
         assert {(each.status, each.code) for each in heard} == {(200, None)}
         assert {each.pcm == each.undisturbed(FRAMES) for each in heard} == {True}
         assert {each.attempt for each in heard} == {1}

@@ -9,6 +9,7 @@ import pytest
 from tests.chaos.callers import JSONL, Heard
 from tests.chaos.conftest import OpenSite
 from tests.chaos.crowd import BY_ID, DROP, FRAMES, STAY, Crowd
+from tests.chaos.site import AUDIBLE_AGAIN_S
 from tests.conftest import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
@@ -46,7 +47,7 @@ async def test_a_worker_that_redis_cannot_hear(open_site: OpenSite, how: str) ->
 
         assert {(each.status, each.code) for each in heard} == {(200, None)}
         assert {each.pcm == each.undisturbed(LONG) for each in heard} == {True}
-        assert max(each.gap_s for each in heard) < 6
+        assert max(each.gap_s for each in heard) < AUDIBLE_AGAIN_S
         assert written == [site.events_of(each.request_id) for each in heard]
         assert lonely.pid in site.ready_workers()
 

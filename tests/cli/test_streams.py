@@ -71,11 +71,12 @@ def url() -> Iterator[str]:
 
 
 def shell(script: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
-    """Runs a line as a person types it; ``$csm`` is the command."""
+    """Runs a line as a person types it, with no proxy but its own; ``$csm`` is the command."""
     csm = f"{sys.executable} -m cli"
+    ours = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
     return subprocess.run(
         ["bash", "-c", script],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "csm": csm, **variables},
+        env={**ours, "PYTHONPATH": str(ROOT), "csm": csm, **variables},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=60,

@@ -20,7 +20,7 @@ import pytest
 
 from shared.governance.locations import seeded_artifact_dir
 
-WAIT_S = 100.0
+WAIT_S = 150.0
 MARK = "STACK_TEST_MARK"
 
 
