@@ -99,7 +99,7 @@ def quantize_here(source: Path, target: Path, bits: int) -> Artifact:
     except BadFile as error:
         raise CommandFailed(NOT_GENUINE, str(error)) from error
     except OSError as error:
-        raise CommandFailed(NOT_STARTED, f"can't make {target}: {error}") from error
+        raise CommandFailed.by(error, f"can't make {target}: ") from error
 
 
 def compare_here(

@@ -39,6 +39,11 @@ def check(output: Path) -> None:
                 USAGE, "audio is not for a terminal", hint="redirect it: ... -o - > speech.wav"
             )
         return
+    check_place(output)
+
+
+def check_place(output: Path) -> None:
+    """As ``check``, of what is no standard output."""
     try:
         _check_place(output)
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle

@@ -11,7 +11,7 @@ from cli import show
 from cli.artifacts import open_artifact
 from cli.exits import NOT_STARTED, USAGE, CommandFailed
 from cli.extras import worker_extra
-from cli.reports import write, write_json
+from cli.reports import check_places, write, write_json
 from shared.cores import usable_cores
 from shared.errors import SpeechError
 from shared.variables import read_cache_dir
@@ -39,6 +39,7 @@ class EngineWish:
 def run(wish: EngineWish) -> None:
     """Measure, print the tables, write the files."""
     lanes, dtype = _lanes(wish.lanes), _dtype(wish)
+    check_places(wish.report_file, wish.plot_file)
     with worker_extra("measuring"):
         from benchmarks import engine, plot
         from benchmarks.load_probe import ProbeFailed
@@ -63,7 +64,7 @@ def run(wish: EngineWish) -> None:
             NOT_STARTED, "the worker's load failed", details=tuple(str(error).splitlines())
         ) from error
     except OSError as error:
-        raise CommandFailed(NOT_STARTED, f"can't build the weights: {error}") from error
+        raise CommandFailed.by(error, "can't build the weights: ") from error
     print_report(report, show.out())
     write_json(report, wish.report_file)
     if wish.plot_file is not None:

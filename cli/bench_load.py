@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cli import show
 from cli.exits import NOT_STARTED, UNREACHABLE, USAGE, CommandFailed
 from cli.extras import worker_extra
-from cli.reports import fail_if_missed, write, write_json, write_markdown
+from cli.reports import check_places, fail_if_missed, write, write_json, write_markdown
 
 if TYPE_CHECKING:
     from benchmarks.load.run import Place, Plan
@@ -40,6 +40,7 @@ class LoadWish:
 
 def run(wish: LoadWish) -> None:
     """Load, print the tables, write the files. A missed bound is a failed command."""
+    check_places(wish.report_file, wish.tables_file, wish.plot_file)
     with worker_extra("measuring"):
         from benchmarks.load import plot
         from benchmarks.load import run as bench

@@ -8,7 +8,7 @@ from pathlib import Path
 from cli import show
 from cli.exits import NOT_STARTED, CommandFailed
 from cli.extras import worker_extra
-from cli.reports import fail_if_missed, write_json, write_markdown
+from cli.reports import check_places, fail_if_missed, write_json, write_markdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class QueueWish:
 
 def run(wish: QueueWish) -> None:
     """Measure, print the tables, write the files. A missed bound is a failed command."""
+    check_places(wish.report_file, wish.tables_file)
     with worker_extra("measuring"):
         from benchmarks.queue import run as bench
         from benchmarks.queue.pickup import NotServed

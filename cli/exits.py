@@ -45,11 +45,11 @@ class CommandFailed(Exception):
         self.hint = hint
 
     @classmethod
-    def by(cls, error: OSError) -> Self:
-        """What this machine refused, and for which file if it is known."""
+    def by(cls, error: OSError, what: str = "") -> Self:
+        """What this machine refused, and for which file if it is known; ``what`` says to whom."""
         why = error.strerror or str(error) or type(error).__name__
         place = f"{error.filename}: " if error.filename is not None else ""
-        return cls(NOT_STARTED, f"{place}{why}")
+        return cls(NOT_STARTED, f"{what}{place}{why}")
 
     @property
     def lines(self) -> list[str]:

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command and exit with its code."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until run() watches the signals
-    code = run(sys.argv[1:] if arguments is None else arguments)
     from cli import streams
 
+    streams.make_whole()
+    code = run(sys.argv[1:] if arguments is None else arguments)
     streams.settle()
     sys.exit(code)
 

@@ -8,13 +8,24 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.exits import MISSED, NOT_STARTED, CommandFailed
+from cli import audio_file
+from cli.exits import MISSED, CommandFailed
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from benchmarks.records import Bound
     from benchmarks.show import Table
+
+
+def check_places(*paths: Path | None) -> None:
+    """Finds out before anything is measured that its numbers could not be written after it.
+
+    Raises CommandFailed.
+    """
+    for path in paths:
+        if path is not None:
+            audio_file.check_place(path)
 
 
 def write_json(report: DataclassInstance, path: Path | None) -> None:
@@ -32,10 +43,8 @@ def write_markdown(tables: Iterable[Table], notes: Iterable[str], path: Path | N
 
 
 def write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CommandFailed(NOT_STARTED, f"can't write {path}: {error.strerror}") from error
+    """The whole file or none of it: what was there stays when there is no room for the new one."""
+    audio_file.write(path, text.encode())
 
 
 def fail_if_missed(bounds: Iterable[Bound]) -> None:

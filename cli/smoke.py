@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from cli import show, streams
+from cli import audio_file, show
 from cli.client import GatewayClient
 from cli.conformance import report
 from cli.conformance.plan import PLANS, Check
@@ -45,6 +45,8 @@ class Wish:
 
 def run(wish: Wish) -> None:
     """A line per check as it ends, and the report. Raises CommandFailed for the first failure."""
+    if wish.report_file not in (None, STANDARD_OUTPUT):
+        audio_file.check_place(wish.report_file)
     began = datetime.now(UTC)
     table = Table(PLANS[wish.expect], is_shown=wish.report_file != STANDARD_OUTPUT)
     with GatewayClient(wish.url, api_key=wish.api_key) as client:
@@ -130,7 +132,4 @@ class Table:
 
 def _write(path: Path, document: dict[str, Any]) -> None:
     text = json.dumps(document, indent=2) + "\n"
-    if path == STANDARD_OUTPUT:
-        streams.write_text(text)
-    else:
-        path.write_text(text, encoding="utf-8")
+    audio_file.write(path, text.encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,25 @@ def answering() -> Iterator[None]:
         raise CommandFailed(
             NOT_STARTED, f"can't write to standard output: {error.strerror}"
         ) from error
+
+
+def make_whole() -> None:
+    """Standard output that is written whole or fails, and that takes any file's name.
+
+    Unbuffered, as ``PYTHONUNBUFFERED`` makes it, it would be written to once: a disk that is nearly
+    full takes a part, and nobody hears that the rest is gone. A name that is no UTF-8 leaves as the
+    bytes that it is.
+    """
+    if not isinstance(sys.stdout, io.TextIOWrapper):
+        return
+    sys.stdout.reconfigure(errors="surrogateescape")
+    raw: object = sys.stdout.buffer
+    if isinstance(raw, io.RawIOBase):
+        encoding = sys.stdout.encoding
+        sys.stdout.detach()
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(raw), encoding, "surrogateescape", write_through=True
+        )
 
 
 def write_text(text: str) -> None:

@@ -1,8 +1,8 @@
 """The gateway process: uvicorn around the application, drained before it stops.
 
-The first SIGTERM or SIGINT turns away new work and keeps listening, so that probes and balancers
-hear it, until every speech request is answered or the grace is over; what is left then is ended
-with ``draining``. The second ends the grace at once, a third does not even say goodbye.
+The first SIGTERM, SIGINT or SIGHUP turns away new work and keeps listening, so that probes and
+balancers hear it, until every speech request is answered or the grace is over; what is left then is
+ended with ``draining``. The second ends the grace at once, a third does not even say goodbye.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from typing import Any, cast
 
 import structlog
 import uvicorn
-from uvicorn.server import HANDLED_SIGNALS
 
 from gateway.app import Gateway, create_gateway
+from gateway.open_files import Places, places_for
 from gateway.protocol import BoundedHttp
 from shared.clock import Countdown
 from shared.environment import BAD_SETTING, SettingsError
 from shared.errors import SpeechError
 from shared.logging import configure_logging
 from shared.settings import GatewaySettings
+from shared.signals import STOP, say_where_on_request, stop_signals
 from shared.variables import ARTIFACTS, PORT
 
 CANT_LISTEN = 3
@@ -91,12 +92,12 @@ class Server(uvicorn.Server):
         """Main thread only. As uvicorn's, but a signal after the end is ignored and does not kill:
         a process that drained exits with 0 however often it was told to.
         """
-        for signum in HANDLED_SIGNALS:
+        for signum in stop_signals():
             signal.signal(signum, self.handle_exit)
         try:
             yield
         finally:
-            for signum in HANDLED_SIGNALS:
+            for signum in STOP:
                 signal.signal(signum, signal.SIG_IGN)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -141,14 +142,17 @@ class Server(uvicorn.Server):
 
 
 def serve(settings: GatewaySettings) -> None:
-    """Serve until a signal. Raises CantListen, SpeechError when an artifact can't be read."""
+    """Serve until a signal. Raises CantListen, SpeechError when an artifact can't be read, and
+    SettingsError when there may be fewer connections than there should.
+    """
+    places = places_for(settings.max_connections)
     gateway = create_gateway(settings)
     config = uvicorn.Config(
         gateway.app,
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http=_protocol(settings, gateway),
+        http=_protocol(settings, gateway, places),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -168,12 +172,15 @@ def serve(settings: GatewaySettings) -> None:
     log.info("gateway_stopped")
 
 
-def _protocol(settings: GatewaySettings, gateway: Gateway) -> type[asyncio.Protocol]:
+def _protocol(
+    settings: GatewaySettings, gateway: Gateway, places: Places
+) -> type[asyncio.Protocol]:
     """What uvicorn makes a connection with, of which it only asks to be called like a class."""
     bounded = partial(
         BoundedHttp,
         send_stall_s=settings.send_stall_ms / 1000,
         is_draining=lambda: gateway.speech.draining,
+        has_room=places.has_room,
     )
     return cast(type[asyncio.Protocol], bounded)
 
@@ -185,6 +192,7 @@ def main() -> int:
     try:
         settings = GatewaySettings.from_env()
         configure_logging("gateway", settings.log_level)
+        say_where_on_request()
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         serve(settings)
     except SettingsError as error:

@@ -24,6 +24,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, Final, cast
 
 import structlog
@@ -64,10 +65,11 @@ class BoundedHttp(HttpToolsProtocol):
         *args: Any,
         send_stall_s: float = SEND_STALL_S,
         is_draining: Callable[[], bool] = lambda: False,
+        has_room: Callable[[int], bool] = lambda _: True,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self._is_draining = is_draining
+        self._is_draining, self._has_room = is_draining, has_room
         self.parser = PlainParser(self)
         self.is_deaf = False
         self._may_be_kept = True
@@ -80,7 +82,10 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._bound_system_buffer()
-        self._expect_head()
+        if self._has_room(len(self.connections)):
+            self._expect_head()
+        else:
+            self._turn_away()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._got_head()
@@ -141,6 +146,10 @@ class BoundedHttp(HttpToolsProtocol):
         if self.transport.is_closing() or self._answering or not self.cycle.more_body:
             self.transport.close()
             return
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Nothing more is said, and nothing is heard while what was said still leaves."""
         self.is_deaf = True
         if self.transport.can_write_eof():
             self.transport.write_eof()
@@ -167,7 +176,19 @@ class BoundedHttp(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """The envelope in place of uvicorn's plain text, then the end of the connection."""
         self._got_head()
-        error = SpeechError("malformed_json", msg)
+        self._say(SpeechError("malformed_json", msg))
+        self.transport.close()
+
+    def _turn_away(self) -> None:
+        """There are as many connections as there may be: the answer is there before the request."""
+        self._say(
+            SpeechError(
+                "too_many_waiting", "this gateway has too many connections", retry_after_s=1
+            )
+        )
+        self._hang_up()
+
+    def _say(self, error: SpeechError) -> None:
         body = json.dumps({"error": error_body(error)}, separators=(",", ":")).encode()
         headers = {
             "content-type": "application/json",
@@ -176,8 +197,9 @@ class BoundedHttp(HttpToolsProtocol):
             **error_headers(error, None),
         }
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        self.transport.write(f"HTTP/1.1 {error.status} Bad Request\r\n{head}\r\n".encode() + body)
-        self.transport.close()
+        status = HTTPStatus(error.status)
+        line = f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+        self.transport.write(f"{line}{head}\r\n".encode() + body)
 
     def _expect_head(self) -> None:
         self._head_bytes = 0

@@ -12,6 +12,7 @@ from gpu_worker.signals import StopSignals
 from gpu_worker.worker import Worker
 from scheduler.connections import connect
 from scheduler.side_port import pages, side_port
+from shared.signals import say_where_on_request
 from shared.tracing import open_spans
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def serve(
     """
     namespace = settings.queue.namespace
     spans = open_spans("worker", settings.otlp_endpoint, {"namespace": namespace})
+    say_where_on_request()
     signals = StopSignals()
     signals.install()
     redis = connect(settings.queue.redis_url)

@@ -1,13 +1,12 @@
-"""SIGTERM and SIGINT as a count that the loop looks at: a handler does nothing else."""
+"""The signals to stop as a count that the loop looks at: a handler does nothing else."""
 
 from __future__ import annotations
 
 import atexit
 import signal
 from types import FrameType
-from typing import Final
 
-TAKEN: Final = (signal.SIGTERM, signal.SIGINT)
+from shared.signals import STOP, stop_signals
 
 
 class StopSignals:
@@ -17,8 +16,8 @@ class StopSignals:
         self.count = 0
 
     def install(self) -> None:
-        """Take both signals over. Main thread only."""
-        for number in TAKEN:
+        """Take them over. Main thread only."""
+        for number in stop_signals():
             signal.signal(number, self._note)
         atexit.register(_ignore)
 
@@ -30,5 +29,5 @@ def _ignore() -> None:
     """An ending interpreter gives the signals back to the system, which would kill it: a process
     that drained has to exit with 0 however often it was told to.
     """
-    for number in TAKEN:
+    for number in STOP:
         signal.signal(number, signal.SIG_IGN)

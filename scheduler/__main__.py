@@ -18,6 +18,7 @@ from shared.environment import BAD_SETTING, SettingsError
 from shared.logging import configure_logging
 from shared.metrics import Registry
 from shared.settings import SchedulerSettings
+from shared.signals import STOP, say_where_on_request, stop_signals
 
 SILENT_MS = 30_000.0
 """Beyond two intervals, a reaper that has not gone round for so long is stuck."""
@@ -78,10 +79,11 @@ def main() -> int:
     try:
         settings = SchedulerSettings.from_env()
         configure_logging("scheduler", settings.log_level)
-        for signum in (signal.SIGTERM, signal.SIGINT):
+        say_where_on_request()
+        for signum in stop_signals():
             signal.signal(signum, lambda *_: stop.set())
         run(settings, stop)
-        for signum in (signal.SIGTERM, signal.SIGINT):
+        for signum in STOP:
             signal.signal(signum, signal.SIG_IGN)  # told again as it ends, it still exits with 0
     except SettingsError as error:
         print(error, file=sys.stderr)  # noqa: T201

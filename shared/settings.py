@@ -30,9 +30,11 @@ from shared.environment import (
 from shared.tiers import Tier
 from shared.variables import (
     API_KEYS,
+    CACHE,
     DRAIN_GRACE_MS,
     HOST,
     LANES,
+    MAX_CONNECTIONS,
     MAX_QUEUE_DEPTH,
     MAX_WAITING_PER_PRINCIPAL,
     METRICS_PORT,
@@ -41,7 +43,6 @@ from shared.variables import (
     PORT,
     TORCH_THREADS,
     read_artifact_dirs,
-    read_cache_dir,
     read_caller_key,
     read_hub_roots,
     read_namespace,
@@ -191,7 +192,7 @@ class GatewaySettings:
             api_keys=api_keys,
             runtime_image_ref=label(env, "PSIONIC_CSM_RUNTIME_IMAGE_REF", RUNTIME_IMAGE_UNSET),
             drain_grace_ms=integer(env, DRAIN_GRACE_MS, 25_000, 0, 600_000),
-            max_connections=integer(env, "PSIONIC_CSM_MAX_CONNECTIONS", 2048, 1, 1_000_000),
+            max_connections=integer(env, MAX_CONNECTIONS, 2048, 1, 1_000_000),
             otlp_endpoint=_otlp_endpoint(env),
             send_stall_ms=integer(env, "PSIONIC_CSM_SEND_STALL_MS", 30_000, 100, 600_000),
             log_level=_log_level(env),
@@ -277,10 +278,9 @@ def known_names() -> frozenset[str]:
     asked = Asked()
     for settings in (GatewaySettings, WorkerSettings, SchedulerSettings):
         settings.from_env(asked)
-    read_cache_dir(asked)
     read_hub_roots(asked)
     read_caller_key(asked)
-    return frozenset(asked.names)
+    return frozenset({CACHE, *asked.names})
 
 
 def _otlp_endpoint(env: Env) -> str | None:

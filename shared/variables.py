@@ -19,6 +19,7 @@ COMMON_REDIS_URL: Final = "REDIS_URL"
 NAMESPACE: Final = "PSIONIC_CSM_NAMESPACE"
 HOST: Final = "PSIONIC_CSM_HOST"
 PORT: Final = "PSIONIC_CSM_PORT"
+MAX_CONNECTIONS: Final = "PSIONIC_CSM_MAX_CONNECTIONS"
 METRICS_PORT: Final = "PSIONIC_CSM_METRICS_PORT"
 OTLP_ENDPOINT: Final = "PSIONIC_CSM_OTLP_ENDPOINT"
 ARTIFACTS: Final = "PSIONIC_CSM_ARTIFACTS"
@@ -63,8 +64,12 @@ def read_cache_dir(env: Env = os.environ) -> Path:
     """The directory for artifacts that are built here: as named, else below the user's cache."""
     if chosen := env.get(CACHE):
         return Path(chosen)
-    base = env.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "psionic-csm"
+    if base := env.get("XDG_CACHE_HOME"):
+        return Path(base) / "psionic-csm"
+    try:
+        return Path.home() / ".cache" / "psionic-csm"
+    except RuntimeError as error:  # no HOME, and a user that the system doesn't know
+        raise SettingsError(CACHE, "a directory, since this user has no home") from error
 
 
 def read_hub_roots(env: Env = os.environ) -> tuple[Path, ...]:

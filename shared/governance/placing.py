@@ -29,6 +29,9 @@ def place(
     there that is no demo artifact, OSError when it can't be written.
     """
     directory = directory.absolute()
+    there = whole(directory)
+    if there is not None and is_wanted(there):
+        return there  # which another user may have put there, where nothing can be written
     directory.parent.mkdir(parents=True, exist_ok=True)
     with _lock(directory.parent / f".{directory.name}.lock"):
         found = whole(directory)

@@ -81,6 +81,18 @@ def test_a_damaged_package_installs_nothing(
 
 
 @pytest.mark.usefixtures("shipped")
+def test_one_that_is_there_whole_needs_no_right_to_write(environment: dict[str, str]) -> None:
+    """Another user's, or a read-only one: nothing is written beside it, not even a lock."""
+    directory = demo.at_hand(lambda _: None, environment)
+    lock = directory.parent / f".{directory.name}.lock"
+    lock.unlink()
+
+    demo.put(directory)
+
+    assert not lock.exists()
+
+
+@pytest.mark.usefixtures("shipped")
 def test_a_full_disk_is_told_in_one_line(
     environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -134,6 +134,30 @@ def test_a_full_disk_under_standard_output_is_one_line(url: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["speak hi -o -", "voices --json"])
+def test_a_nearly_full_disk_is_no_success(
+    url: str, tmp_path: Path, command: str, unbuffered: str
+) -> None:
+    """Where only a part fits, whatever Python is told of buffers, the command says so."""
+    out = tmp_path / "out"
+    out.write_bytes(bytes(1023))
+
+    done = shell(f"ulimit -f 1; $csm {command} --url {url} >> {out}", PYTHONUNBUFFERED=unbuffered)
+
+    assert done.returncode == NOT_STARTED
+    assert b"error: can't write to standard output: File too large" in done.stderr
+
+
+def test_names_that_are_no_utf_8_pass(url: str, tmp_path: Path) -> None:
+    """A file's name may be any bytes: it is written to, and told as it is."""
+    done = shell(f"cd $OUT; $csm speak hi --url {url} -o $'\\xff \\n\"x'", OUT=str(tmp_path))
+
+    assert done.returncode == 0, done.stderr
+    assert os.listdir(os.fsencode(tmp_path)) == [b'\xff \n"x']
+    assert b'\xff \n"x' in done.stdout
+
+
 @pytest.mark.parametrize(
     ("script", "code", "words"),
     [

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shared.settings import QueueSettings, WorkerSettings
+import pytest
+
+from shared.environment import SettingsError
+from shared.settings import QueueSettings, WorkerSettings, known_names
 from shared.variables import read_cache_dir, read_hub_roots, read_redis_url
 
 
@@ -22,6 +25,19 @@ def test_the_cache_is_found_in_order() -> None:
     assert read_cache_dir({"PSIONIC_CSM_CACHE": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a")
     assert read_cache_dir({"XDG_CACHE_HOME": "/b"}) == Path("/b/psionic-csm")
     assert read_cache_dir({}) == Path.home() / ".cache" / "psionic-csm"
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a container's user that the system doesn't know: settings are read all the same, and who
+    needs the cache hears of its variable.
+    """
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 12345)
+
+    with pytest.raises(SettingsError, match="PSIONIC_CSM_CACHE: takes a directory"):
+        read_cache_dir({})
+    known_names.cache_clear()
+    assert "PSIONIC_CSM_CACHE" in known_names()
 
 
 def test_hub_caches_are_looked_at_in_order() -> None:
