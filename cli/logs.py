@@ -66,8 +66,10 @@ class LogStream:
         try:
             out.write(text)
             out.flush()
-        except (OSError, ValueError):
-            self._out = None  # gone or full; the processes go on
+        except (BrokenPipeError, ValueError):
+            self._out = None  # nobody reads it any more; the processes go on
+        except OSError:
+            return  # full, which may pass
 
 
 def readable(line: str) -> str:

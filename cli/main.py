@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command and exit with its code."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until run() watches the signals
-    from cli import streams
+    from shared import output
 
-    streams.make_whole()
+    output.make_whole("surrogateescape")  # a file's name may be any bytes
     code = run(sys.argv[1:] if arguments is None else arguments)
-    streams.settle()
+    output.settle()
     sys.exit(code)
 
 

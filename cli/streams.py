@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Final
 
 from cli.exits import NOT_STARTED, REFUSED, USAGE, CommandFailed
+from shared.output import let_go
 
 MAX_TEXT_BYTES: Final = 64 * 1024
 """More than any gateway takes: reading goes no further."""
@@ -25,32 +24,13 @@ def answering() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError as error:
-        _let_go()
+        let_go()
         raise OutputGone from error
     except OSError as error:
-        _let_go()
+        let_go()
         raise CommandFailed(
             NOT_STARTED, f"can't write to standard output: {error.strerror}"
         ) from error
-
-
-def make_whole() -> None:
-    """Standard output that is written whole or fails, and that takes any file's name.
-
-    Unbuffered, as ``PYTHONUNBUFFERED`` makes it, it would be written to once: a disk that is nearly
-    full takes a part, and nobody hears that the rest is gone. A name that is no UTF-8 leaves as the
-    bytes that it is.
-    """
-    if not isinstance(sys.stdout, io.TextIOWrapper):
-        return
-    sys.stdout.reconfigure(errors="surrogateescape")
-    raw: object = sys.stdout.buffer
-    if isinstance(raw, io.RawIOBase):
-        encoding = sys.stdout.encoding
-        sys.stdout.detach()
-        sys.stdout = io.TextIOWrapper(
-            io.BufferedWriter(raw), encoding, "surrogateescape", write_through=True
-        )
 
 
 def write_text(text: str) -> None:
@@ -101,20 +81,3 @@ def checked(text: str) -> str:
     except UnicodeEncodeError as error:
         raise CommandFailed(REFUSED, "the text is not UTF-8", code="invalid_input_text") from error
     return text
-
-
-def settle() -> None:
-    """Before the interpreter closes standard output: what can't be written any more is let go."""
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except (OSError, ValueError):
-        _let_go()
-
-
-def _let_go() -> None:
-    """What is still buffered goes nowhere, and the interpreter does not stumble over it."""
-    with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)

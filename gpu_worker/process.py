@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
 from gpu_worker.generation import SpeechRuntime
@@ -12,6 +11,7 @@ from gpu_worker.signals import StopSignals
 from gpu_worker.worker import Worker
 from scheduler.connections import connect
 from scheduler.side_port import pages, side_port
+from shared.output import settle
 from shared.signals import say_where_on_request
 from shared.tracing import open_spans
 
@@ -44,6 +44,5 @@ def serve(
 
 def _exit_at_once(code: int) -> None:
     """Without the interpreter's end and the libraries', which may wait for a device that hangs."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    settle()
     os._exit(code)

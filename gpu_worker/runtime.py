@@ -92,14 +92,22 @@ class Runtime(EngineThread):
 
             loaded = load(self._settings, self._artifact_dir, backend)
         except SpeechError as error:
-            _log.warning("runtime_unavailable", code=error.code, reason=error.message)
-            self._facts = _refused(requested, error)
+            self._refuse(requested, error)
+            return None
+        except (ImportError, MemoryError) as error:  # of torch itself, which takes gigabytes
+            first, *_ = str(error).splitlines() or [""]
+            reason = f"loading failed: {type(error).__name__}: {first[:200]}"
+            self._refuse(requested, SpeechError("csm_runtime_load_failed", reason))
             return None
         self._usage = loaded.probe
         self._facts = _ready(requested, loaded, round((time.monotonic() - began) * 1000))
         self._settled.set()
         _log.info("runtime_ready", backend=loaded.backend.label, lanes=loaded.lanes)
         return loaded
+
+    def _refuse(self, requested: str, error: SpeechError) -> None:
+        _log.warning("runtime_unavailable", code=error.code, reason=error.message)
+        self._facts = _refused(requested, error)
 
     def _serve(self, engine: Engine) -> None:
         while (commands := self._take_commands(wait=engine.is_idle)) is not None:

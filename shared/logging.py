@@ -6,13 +6,44 @@ ids, codes, counts and times.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import sys
-from typing import Final
+from contextlib import suppress
+from typing import Final, TextIO
 
 import structlog
 
+from shared.output import hold, make_whole, settle
+
 LEADING: Final = ("timestamp", "level", "role", "event")
+
+
+class Lines(logging.StreamHandler[TextIO]):
+    """The log's lines, whole ones. On a disk that is full, or where nobody reads them any more,
+    they are missed and nothing else happens; standard error says so once.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._missed = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        missed_before = self._missed
+        super().emit(record)
+        if missed_before and self._missed == missed_before:
+            self._missed = 0
+            structlog.get_logger().warning("log_resumed", lines_missed_at_most=missed_before)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        if not self._missed:
+            with suppress(OSError):
+                sys.stderr.write(f"the log can't be written: {error.strerror}\n")
+        self._missed += 1
 
 
 def configure_logging(role: str, level: str = "info", *, pretty: bool = False) -> None:
@@ -49,7 +80,10 @@ def configure_logging(role: str, level: str = "info", *, pretty: bool = False) -
             renderer,
         ],
     )
-    handler = logging.StreamHandler(sys.stdout)
+    hold()
+    make_whole()
+    atexit.register(settle)
+    handler = Lines(sys.stdout)
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers = [handler]

@@ -22,8 +22,7 @@ def stop_signals() -> tuple[signal.Signals, ...]:
 
 def say_where_on_request() -> None:
     """From now on SIGUSR1 writes to standard error which line each thread is at; no data."""
-    if sys.stderr is not None:
-        faulthandler.register(WHERE, file=sys.stderr, all_threads=True)
+    faulthandler.register(WHERE, file=sys.stderr, all_threads=True)
 
 
 def _is_ignored_hang_up(each: signal.Signals) -> bool:

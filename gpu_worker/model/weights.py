@@ -127,7 +127,10 @@ def _memory(count: int) -> Tensor:
     if count < OWN_MAPPING_FROM_BYTES:
         return torch.empty(count, dtype=torch.uint8)
     # Private pages: shared ones, mmap's own choice, take a third longer to fill.
-    pages = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        pages = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:  # no fault of the file that is read
+        raise MemoryError(f"{count} bytes: {error.strerror}") from error
     return torch.frombuffer(pages, dtype=torch.uint8)
 
 

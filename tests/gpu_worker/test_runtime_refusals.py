@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -154,5 +158,27 @@ def test_load_that_runs_out_of_memory(start: Start, monkeypatch: pytest.MonkeyPa
         raise MemoryError
 
     monkeypatch.setattr(gpu_worker.loading, "CsmModel", exhausted)
+
+    assert "MemoryError" in refused(start(), "csm_runtime_load_failed")
+
+
+def test_libraries_that_can_t_be_loaded(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that may have too little memory for torch, or a broken installation: refused with
+    what the system said, and no crash that a supervisor would repeat for ever.
+    """
+    monkeypatch.setitem(sys.modules, "gpu_worker.loading", None)
+
+    reason = refused(start(), "csm_runtime_load_failed")
+
+    assert reason.startswith("loading failed: ModuleNotFoundError: import of gpu_worker.loading")
+
+
+def test_too_little_memory_for_the_weights(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that is being read is not said to be missing: there is no memory to put it in."""
+
+    def none(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(mmap, "mmap", none)
 
     assert "MemoryError" in refused(start(), "csm_runtime_load_failed")
