@@ -91,6 +91,7 @@ def speak(
     length_ms: options.LengthMs = None,
     timeout_ms: options.TimeoutMs = None,
     request_id: options.IdempotencyKey = None,
+    artifact_id: options.ArtifactId = None,
     artifact: options.ArtifactDir = None,
     lanes: options.OwnLanes = None,
     api_key: options.ApiKey = None,
@@ -102,6 +103,10 @@ def speak(
 
     if url is not None and (artifact is not None or lanes is not None):
         raise CommandFailed(USAGE, "--artifact and --lanes are for a stack of its own, not --url")
+    if url is None and artifact_id is not None:
+        raise CommandFailed(
+            USAGE, "--artifact-id is for --url; a stack of its own takes --artifact"
+        )
     command.run(
         command.Wish(
             text=streams.read_text() if text == "-" else streams.checked(text),
@@ -117,6 +122,7 @@ def speak(
             length_ms=length_ms,
             timeout_ms=timeout_ms,
             request_id=request_id,
+            artifact_id=artifact_id,
             artifact=artifact,
             lanes=lanes,
             verbose=verbose,

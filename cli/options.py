@@ -63,6 +63,13 @@ LengthMs = Annotated[
     int | None, typer.Option("--max-length-ms", help="Longest audio; default: by the text.")
 ]
 TimeoutMs = Annotated[int | None, typer.Option("--timeout-ms", help="Give up after so long.")]
+ArtifactId = Annotated[
+    str | None,
+    typer.Option(
+        "--artifact-id",
+        help="With --url: one that it serves beside its default, by id or the weights' digest.",
+    ),
+]
 IdempotencyKey = Annotated[
     str | None, typer.Option("--request-id", help="Idempotency key; default: a new one.")
 ]

@@ -45,6 +45,7 @@ class Wish:
     length_ms: int | None = None
     timeout_ms: int | None = None
     request_id: str | None = None
+    artifact_id: str | None = None
     artifact: Path | None = None
     lanes: int | None = None
     verbose: bool = False
@@ -58,6 +59,7 @@ class Wish:
         """The request, with only what was asked for, so that the service's defaults apply."""
         optional = {
             "voice_profile_id": self.voice,
+            "artifact_id": self.artifact_id,
             "seed": self.seed,
             "text_normalization": SPOKEN_EN if self.spell_out else None,
             "max_audio_length_ms": self.length_ms,
@@ -99,7 +101,9 @@ def _spoken(wish: Wish, environment: Mapping[str, str]) -> Told:
         if wish.url is None:
             return _by_own_stack(wish, activity, signals, environment)
         with signals.raising(), GatewayClient(wish.url, api_key=wish.api_key) as client:
-            limits = _warned(wish, client.health().get("speech_limits"), activity)
+            # /health states those of the default artifact alone.
+            stated = None if wish.artifact_id else client.health().get("speech_limits")
+            limits = _warned(wish, stated, activity)
             return Told(_ask(client, wish, activity), limits)
 
 

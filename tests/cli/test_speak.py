@@ -38,6 +38,7 @@ class Gateway:
         self._limits = limits
         self._read = read
         self.read_before = ""
+        self.asked: dict[str, Any] = {}
 
     def __call__(self, url: str, *, api_key: str | None) -> Self:
         return self
@@ -53,6 +54,7 @@ class Gateway:
 
     def speak(self, body: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
         self.read_before += self._read()
+        self.asked = body
         return WAV, HEADERS
 
 
@@ -161,3 +163,23 @@ def test_with_a_stack_of_its_own_limits_are_told_before_it_starts(
 
     assert "It knows two words." in read[0]
     assert "zebra" in read[0]
+
+
+def test_another_artifact_is_asked_for_by_its_id(
+    served: Callable[[Any], Gateway], tmp_path: Path, capsys: Output
+) -> None:
+    """The id goes along, and the limits of the default artifact are not told of that one."""
+    gateway = served(LIMITS)
+
+    assert spoken("Zebra.", tmp_path / "x.wav", "--artifact-id", "b@sha256:1") == exits.OK
+
+    assert gateway.asked["artifact_id"] == "b@sha256:1"
+    assert "note" not in gateway.read_before
+
+
+def test_an_artifact_s_id_needs_a_gateway(tmp_path: Path, capsys: Output) -> None:
+    """A stack of its own serves one artifact, which is named by its directory."""
+    status = main.run(["speak", "Hi.", "-o", str(tmp_path / "x.wav"), "--artifact-id", "b"])
+
+    assert status == exits.USAGE
+    assert "--artifact-id is for --url" in capsys.readouterr().err
