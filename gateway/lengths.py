@@ -23,11 +23,12 @@ class Lengths:
     def __init__(self, tier: Tier) -> None:
         self._tier = tier
 
-    def audio_ms(self, asked: int | None, text: str) -> int:
+    def audio_ms(self, asked: int | None, text: str, param: str) -> int:
+        """``param``: where ``asked`` was given."""
         if asked is None:
             return min(wanted_ms(text), self._tier.default_audio_length_ms)
         most = self._tier.max_audio_length_ms
-        _check_range("invalid_max_audio_length_ms", asked, MIN_AUDIO_LENGTH_MS, most)
+        _check_range("invalid_max_audio_length_ms", asked, MIN_AUDIO_LENGTH_MS, most, param)
         return asked
 
     def check_timeout(self, asked: int | None) -> None:
@@ -42,12 +43,13 @@ class Lengths:
             _check_range("invalid_voice_turn_budget_ms", asked, 1, self._tier.max_timeout_ms)
 
 
-def check_speakable(text: str, audio_ms: int) -> None:
+def check_speakable(text: str, audio_ms: int, param: str) -> None:
+    """``param``: where the length is given, or would be."""
     if not is_speakable(text, audio_ms):
         raise SpeechError(
             "input_exceeds_budget",
             f"{len(text)} characters can't be spoken within {audio_ms} ms",
-            param="max_audio_length_ms",
+            param=param,
         )
 
 
@@ -64,8 +66,8 @@ def check_window(max_frames: int, policy: str, artifact: Artifact, profile: Voic
         )
 
 
-def _check_range(code: str, asked: int, least: int, most: int) -> None:
-    """Raises SpeechError(code), which names the field."""
+def _check_range(code: str, asked: int, least: int, most: int, param: str | None = None) -> None:
+    """Raises SpeechError(code), which names the field; ``param``: as its path, if it has one."""
     if not least <= asked <= most:
         field = code.removeprefix("invalid_")
-        raise SpeechError(code, f"{field} takes {least} to {most}", param=field)
+        raise SpeechError(code, f"{field} takes {least} to {most}", param=param or field)

@@ -7,8 +7,10 @@ that takes too long over a head is not answered: its connection is closed.
 
 Requests are not pipelined. One that comes before the answer to the one before it is complete is not
 taken, and the connection closes after that answer, so that the client sends it again (RFC 9112,
-9.3.2). So reading never pauses, and a client that leaves is always noticed. One that closes only
-its sending side has left, too: most who do are gone, and which ones aren't can't be told.
+9.3.2). So reading never pauses, and a client that leaves is always noticed. An answer is complete
+for its client with its last byte, which may be a moment before whoever answers says that it was the
+last: what comes in that moment is heard after it. A client that closes only its sending side has
+left, too: most who do are gone, and which ones aren't can't be told.
 
 An answer that leaves before its request's body is whole is the connection's last. What still comes
 is dropped for ``LINGER_S`` before it is closed: a client that is busy sending would otherwise be
@@ -36,6 +38,7 @@ from shared.errors import SpeechError
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Of a head that does not come in one piece; the socket's buffer bounds one that does."""
+MAX_EARLY_BYTES: Final = 2 * MAX_HEAD_BYTES
 MAX_FIELDS: Final = 100
 HEAD_TIMEOUT_S: Final = 20.0
 """From the connection, or the first byte of a further request, to the end of the head."""
@@ -78,6 +81,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._send_stall_s = send_stall_s
         self._stall_timer: asyncio.TimerHandle | None = None
         self._untaken = 0
+        self._early = bytearray()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -94,6 +98,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self.is_deaf:
+            return
+        if self._has_said_all:
+            self._keep_for_later(data)
             return
         if self._head_timer is not None:
             self._head_bytes += len(data)
@@ -168,10 +175,22 @@ class BoundedHttp(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._start_stall_timer()
+        early, self._early = bytes(self._early), bytearray()
+        if early and not self.transport.is_closing():
+            self.data_received(early)
 
     @property
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def _has_said_all(self) -> bool:
+        """Whether the answer under way, to a whole request, has been written to its last byte."""
+        cycle = self.cycle
+        if cycle is None or not self._answering or not cycle.response_started or cycle.more_body:
+            return False
+        is_head = cycle.scope["method"] == "HEAD"
+        return is_head or not (cycle.chunked_encoding or cycle.expected_content_length)
 
     def send_400_response(self, msg: str) -> None:
         """The envelope in place of uvicorn's plain text, then the end of the connection."""
@@ -200,6 +219,12 @@ class BoundedHttp(HttpToolsProtocol):
         status = HTTPStatus(error.status)
         line = f"HTTP/1.1 {status.value} {status.phrase}\r\n"
         self.transport.write(f"{line}{head}\r\n".encode() + body)
+
+    def _keep_for_later(self, data: bytes) -> None:
+        """What a client sends that has its answer before we know it: a request at most."""
+        self._early += data
+        if len(self._early) > MAX_EARLY_BYTES:
+            self.is_deaf, self.cycle.keep_alive = True, False
 
     def _expect_head(self) -> None:
         self._head_bytes = 0

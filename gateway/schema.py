@@ -113,6 +113,9 @@ class OutcomeRequest(Part):
     reference: str | None = None
 
 
+NO_OBJECT: Final = ("model_type", "model_attributes_type", "dict_type")
+"""Pydantic's names for that fault; what it says of it names classes."""
+
 AnyPart = TypeVar("AnyPart", bound=Part)
 
 
@@ -125,7 +128,8 @@ def parse(kind: type[AnyPart], values: dict[str, Any]) -> AnyPart:
         place = [part for part in first["loc"] if isinstance(part, str)]
         depth = 2 if place[:1] == ["psionic_csm"] else 1
         param = ".".join(place[:depth]) or None
-        fault = f"{param}: {first['msg']}" if param else "the body has a key that is no text"
+        said = "must be an object" if first["type"] in NO_OBJECT else first["msg"]
+        fault = f"{param}: {said}" if param else "the body has a key that is no text"
         raise SpeechError("invalid_type", fault, param=param) from None
 
 

@@ -107,7 +107,9 @@ class Speech:
         timeout_ms = int(countdown.remaining_ms) - GRACE_MS
         if timeout_ms <= 0:
             raise SpeechError(
-                "too_many_waiting", "the timeout passed at this gateway's door", retry_after_s=1.0
+                "deadline_unmeetable",
+                "the timeout passed before the queue was asked",
+                retry_after_s=1.0,
             )
         return AdmitRequest(
             principal,

@@ -74,12 +74,14 @@ class Validator:
         profile = _profile(request, artifact)
         options = _merged(request)
         temperature, top_k = _sampling(options, artifact)
-        length_ms = self._lengths.audio_ms(options.max_audio_length_ms, text)
-        policy = _context_policy(options.context_policy, profile)
+        length_at = _place(request, "max_audio_length_ms")
+        length_ms = self._lengths.audio_ms(options.max_audio_length_ms, text, length_at)
+        policy_at = _place(request, "context_policy")
+        policy = _context_policy(options.context_policy, profile, policy_at)
         seed = _seed(request.seed, request_id)
         self._lengths.check_budget(request.voice_turn_budget_ms)
         priority = _priority(request.priority)
-        check_speakable(text, length_ms)
+        check_speakable(text, length_ms, length_at)
         max_frames = length_ms // FRAME_MS
         check_window(max_frames, policy, artifact, profile)
         return SpeechCall(
@@ -139,6 +141,12 @@ def _merged(request: SpeechRequest) -> Options:
     return Options.model_construct(**values)
 
 
+def _place(request: SpeechRequest, name: str) -> str:
+    """Where the caller has put a field of either place, as a refusal names it."""
+    is_below = getattr(request, name) is None and getattr(request.options, name) is not None
+    return f"psionic_csm.{name}" if is_below else name
+
+
 def _sampling(options: Options, artifact: Artifact) -> tuple[float, int]:
     defaults = artifact.manifest.sampling_defaults
     temperature = defaults.temperature if options.temperature is None else options.temperature
@@ -146,28 +154,28 @@ def _sampling(options: Options, artifact: Artifact) -> tuple[float, int]:
         raise SpeechError(
             "invalid_temperature",
             f"temperature takes 0.0 to {MAX_TEMPERATURE}",
-            param="temperature",
+            param="psionic_csm.temperature",
         )
     top_k = defaults.top_k if options.top_k is None else options.top_k
     if top_k < 1:
-        raise SpeechError("invalid_top_k", "top_k takes 1 or more", param="top_k")
+        raise SpeechError("invalid_top_k", "top_k takes 1 or more", param="psionic_csm.top_k")
     return abs(float(temperature)), min(top_k, MIMI_CODES)
 
 
-def _context_policy(asked: str | None, profile: VoiceProfile) -> str:
+def _context_policy(asked: str | None, profile: VoiceProfile, param: str) -> str:
     if asked is None:
         return CONTEXT_PROMPT if profile.has_prompt else CONTEXT_NONE
     if asked not in (CONTEXT_NONE, CONTEXT_PROMPT):
         raise SpeechError(
             "invalid_context_policy",
             f"context_policy takes {CONTEXT_NONE} or {CONTEXT_PROMPT}",
-            param="context_policy",
+            param=param,
         )
     if asked == CONTEXT_PROMPT and not profile.has_prompt:
         raise SpeechError(
             "prompt_profile_context_unavailable",
             "the voice has no prompt to speak in the manner of",
-            param="context_policy",
+            param=param,
         )
     return asked
 

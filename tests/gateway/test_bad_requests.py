@@ -110,14 +110,21 @@ ROWS = [
     bad("voice_profile_unavailable", "voice", voice="/etc/passwd"),
     bad("voice_profile_unavailable", "voice", voice="http://127.0.0.1/voice.wav"),
     bad("voice_profile_unavailable", "voice_profile_id", voice_profile_id="conversational_b"),
-    nested("invalid_temperature", "temperature", temperature=-0.1),
-    nested("invalid_temperature", "temperature", temperature=2.01),
+    nested("invalid_temperature", "psionic_csm.temperature", temperature=-0.1),
+    nested("invalid_temperature", "psionic_csm.temperature", temperature=2.01),
     Bad("invalid_temperature", raw=b'{"input":"a","psionic_csm":{"temperature":1e999}}'),
-    nested("invalid_temperature", "temperature", temperature=10**50),
-    nested("invalid_top_k", "top_k", top_k=0),
-    nested("invalid_max_audio_length_ms", "max_audio_length_ms", max_audio_length_ms=79),
-    nested("invalid_max_audio_length_ms", "max_audio_length_ms", max_audio_length_ms=20_001),
+    nested("invalid_temperature", "psionic_csm.temperature", temperature=10**50),
+    nested("invalid_top_k", "psionic_csm.top_k", top_k=0),
+    nested(
+        "invalid_max_audio_length_ms", "psionic_csm.max_audio_length_ms", max_audio_length_ms=79
+    ),
+    nested(
+        "invalid_max_audio_length_ms", "psionic_csm.max_audio_length_ms", max_audio_length_ms=20_001
+    ),
     bad("invalid_context_policy", "context_policy", context_policy="all"),
+    nested("invalid_context_policy", "psionic_csm.context_policy", context_policy="all"),
+    bad("invalid_max_audio_length_ms", "max_audio_length_ms", max_audio_length_ms=79),
+    nested("input_exceeds_budget", "psionic_csm.max_audio_length_ms", max_audio_length_ms=80),
     Bad(
         "conflicting_parameter",
         {**HELLO, "max_audio_length_ms": 800, "psionic_csm": {"max_audio_length_ms": 801}},

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from gateway import protocol
-from gateway.protocol import MAX_FIELDS, MAX_HEAD_BYTES, BoundedHttp
+from gateway.protocol import MAX_EARLY_BYTES, MAX_FIELDS, MAX_HEAD_BYTES, BoundedHttp
 from tests.conftest import WAIT_S, until
 
 STALL_S = 1.0
@@ -28,6 +28,7 @@ class Held:
     def __init__(self) -> None:
         self.came, self.go_on, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.written = 0
+        self.server: list[BoundedHttp] = []
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,6 +54,9 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
             held.gone.set()
         leaving.cancel()
         going.cancel()
+    if scope["path"] == "/whole":
+        await whole_before_its_end(scope["state"]["held"], send)
+        return
     if scope["path"] == "/much":
         await much(scope["state"]["held"], receive, send)
         return
@@ -60,6 +64,15 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     headers = [(b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def whole_before_its_end(held: Held, send: Send) -> None:
+    """Sends all that it has promised, and says only later that this was all."""
+    headers = [(b"content-length", b"2")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"ok", "more_body": True})
+    await held.go_on.wait()
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def much(held: Held, receive: Receive, send: Send) -> None:
@@ -137,13 +150,15 @@ async def connection() -> AsyncIterator[Connection]:
     config, state = uvicorn.Config(app, http=BoundedHttp, ws="none", log_config=None), ServerState()
     config.load()
     held = Held()
-    server = await asyncio.get_running_loop().create_server(
-        lambda: BoundedHttp(
+
+    def serve() -> BoundedHttp:
+        one = BoundedHttp(
             config=config, server_state=state, app_state={"held": held}, send_stall_s=STALL_S
-        ),
-        "127.0.0.1",
-        0,
-    )
+        )
+        held.server.append(one)
+        return one
+
+    server = await asyncio.get_running_loop().create_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     connection = Connection(*await asyncio.open_connection("127.0.0.1", port), held)
     yield connection
@@ -243,6 +258,43 @@ async def test_a_request_before_its_turn_is_not_taken(connection: Connection) ->
     connection.held.go_on.set()
 
     assert (await connection.answer())[1] == b"1"
+    assert await connection.is_closed()
+
+
+@pytest.mark.parametrize("method", [b"GET", b"HEAD"])
+async def test_who_has_the_whole_answer_may_ask_again(
+    connection: Connection, method: bytes
+) -> None:
+    """Its last byte is the answer's end for a client, and for a HEAD the head is, though whoever
+    answers says so later: the next request has not come before its turn."""
+    await connection.send(method + b" /whole HTTP/1.1\r\nhost: h\r\n\r\n")
+    head = await connection.head()
+    if method == b"GET":
+        assert await connection.take(2) == b"ok"
+    await connection.send(b"POST /echo HTTP/1.1\r\nhost: h\r\ncontent-length: 5\r\n\r\nhel")
+    (server,) = connection.held.server
+    await until(lambda: server._early.endswith(b"hel"))
+    await connection.send(b"lo")
+    await until(lambda: server._early.endswith(b"hello"))
+
+    connection.held.go_on.set()
+
+    assert b"connection: close" not in head
+    assert (await connection.answer())[1] == b"hello"
+    await connection.send(GET + b"\r\n")
+    assert (await connection.answer())[1] == b"1"
+
+
+async def test_not_without_bound(connection: Connection) -> None:
+    """What comes in that moment is a request at most; the connection ends where it is more."""
+    await connection.send(b"GET /whole HTTP/1.1\r\nhost: h\r\n\r\n")
+    await connection.answer()
+    (server,) = connection.held.server
+    await connection.send(bytes(MAX_EARLY_BYTES + 1))
+    await until(lambda: server.is_deaf)
+
+    connection.held.go_on.set()
+
     assert await connection.is_closed()
 
 

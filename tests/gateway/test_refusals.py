@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.door import AT_ONCE, Door
+from shared.clock import Countdown
 from tests.gateway.world import World
 
 HELLO = {"input": "Hello."}
@@ -125,6 +126,18 @@ async def test_nobody_waits_at_the_door_past_their_timeout(
         answer = await world.refused({**HELLO, "timeout_ms": 20})
 
     assert (answer.status, answer.code) == (429, "too_many_waiting")
+
+
+async def test_a_timeout_that_passes_before_the_queue_is_asked_is_no_crowd(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else waits: it is the caller's timeout that can't be met."""
+    monkeypatch.setattr(Countdown, "remaining_ms", property(lambda _: 300.0))
+
+    answer = await world.refused({**HELLO, "timeout_ms": 1})
+
+    assert (answer.status, answer.code) == (429, "deadline_unmeetable")
+    assert answer.headers["retry-after"] == "1"
 
 
 async def test_a_crowd_at_the_door_is_an_overload_and_no_outage(
