@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -19,62 +18,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpu_worker.generation import Ended, Event, Frame, Generation, Released
+from gpu_worker.landing import Spoken
+from gpu_worker.lane import Lane
 from gpu_worker.model.cache import Prefix, span_for
 from gpu_worker.prompt import Prompt
 from gpu_worker.sampling import candidates_for, is_greedy
-from gpu_worker.step import FrameStep, Spoken
+from gpu_worker.step import FrameStep
 from shared.errors import SpeechError
-from shared.messages import CODES_BYTES, ERROR, LENGTH, MAX_SEED, STOP
+from shared.messages import CODES_BYTES, ERROR, MAX_SEED
 from shared.wav import CODEBOOKS
 
-QUIET_PEAK: Final = 164
-"""A frame is near-silent if no sample is louder: 0.5 % of full scale, -46 dBFS."""
-LEAD_IN_FRAMES: Final = 6
-"""Speech may begin so late (480 ms): that a row which was let no longer is silent says nothing."""
 REPLAYED_PER_TICK: Final = 4
 """Replayed frames between two frames of the others; each costs a backbone pass and a decode."""
 
 Emit = Callable[[list[Event]], None]
-
-
-@dataclass(slots=True, eq=False)
-class Lane:
-    """A generation in its row. Counts are frames or positions."""
-
-    index: int
-    generation: Generation
-    prompt: Prompt
-    replay: NDArray[np.int64]
-    prefilled: int = 0
-    frames: int = 0
-    quiet: int = 0
-
-    @property
-    def is_prefilling(self) -> bool:
-        return self.prefilled < len(self.prompt.suffix)
-
-    @property
-    def is_replaying(self) -> bool:
-        return not self.is_prefilling and self.frames < len(self.replay)
-
-    @property
-    def is_speaking(self) -> bool:
-        return not self.is_prefilling and self.frames >= len(self.replay)
-
-    @property
-    def is_unheard(self) -> bool:
-        """Whether every frame so far was near-silent, those of a replay included."""
-        return self.quiet == self.frames
-
-    def ended(self, reason: str, cause: str | None = None) -> Ended:
-        return self._end(reason, cause, None, "")
-
-    def failed(self, code: str, message: str) -> Ended:
-        return self._end(ERROR, None, code, message)
-
-    def _end(self, reason: str, cause: str | None, code: str | None, message: str) -> Ended:
-        prompt = self.prompt.prompt_frame_count
-        return Ended(self.generation.key, reason, cause, code, message, self.frames, prompt)
 
 
 class Engine:
@@ -194,11 +151,11 @@ class Engine:
             if not finite[row]:
                 end = lane.failed("csm_synthesis_failed", "the row is not finite")
             elif ended[row]:
-                end = _at_end_frame(lane)
+                end = lane.at_end_frame()
             else:
                 data = codes[row].tobytes(), pcm[row].tobytes()
                 events.append(Frame(lane.generation.key, lane.frames, *data))
-                end = _after_frame(lane, pcm[row])
+                end = lane.at_frame(pcm[row])
             if end is not None:
                 self._free(lane)
                 events.append(end)
@@ -224,36 +181,6 @@ class Engine:
             for g in (lane.generation for lane in lanes)
         )
         return candidates_for(max(wanted), self._step.codebook_size)
-
-
-def _at_end_frame(lane: Lane) -> Ended:
-    """The all-zero frame is the model's word for the end; it is no speech and not counted."""
-    if lane.frames == 0:
-        return lane.failed("no_audio_generated", "the model ended before its first frame")
-    return _whole(lane, STOP, "eos")
-
-
-def _after_frame(lane: Lane, pcm: NDArray[Any]) -> Ended | None:
-    """Count a frame; the end of the row if the frame completes it.
-
-    Silence is not looked for inside a replay: what was delivered did not end.
-    """
-    lane.frames += 1
-    lane.quiet = lane.quiet + 1 if np.abs(pcm.astype(np.int32)).max() <= QUIET_PEAK else 0
-    if lane.frames >= lane.generation.max_frames:
-        is_cut_early = lane.frames <= LEAD_IN_FRAMES
-        return lane.ended(LENGTH) if is_cut_early else _whole(lane, LENGTH)
-    limit = lane.generation.silence_stop_frames
-    if limit and lane.quiet >= limit and lane.frames >= len(lane.replay):
-        return _whole(lane, STOP, "silence")
-    return None
-
-
-def _whole(lane: Lane, reason: str, cause: str | None = None) -> Ended:
-    """The end of a row that its model or its budget completed: a success only if it was heard."""
-    if lane.is_unheard:
-        return lane.failed("no_audio_generated", "the model said nothing but silence")
-    return lane.ended(reason, cause)
 
 
 def _check(generation: Generation) -> None:

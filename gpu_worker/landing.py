@@ -1,8 +1,9 @@
-"""Brings a step's results to the host while the device goes on with the next part."""
+"""A step's results, and how they come to the host while the device goes on with the next part."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -36,3 +37,26 @@ class Landing:
         """The copies, in the order given; overwritten after the next ``start``."""
         self._landed.synchronize()
         return self._copies
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """One frame of every lane, on the device and overwritten by the next.
+
+    ``codes`` int64 [lanes, 32], ``pcm`` int16 [lanes, 1920], ``ended`` and ``finite`` bool [lanes]:
+    whether the frame is the all-zero end frame, and whether all its logits and samples were
+    finite. A lane that ended or is not finite has no samples.
+    """
+
+    codes: Tensor
+    pcm: Tensor
+    ended: Tensor
+    finite: Tensor
+    landing: Landing | None = None
+
+    def on_host(self) -> Spoken:
+        """The same on the host. Waits for this frame, not for what was enqueued behind it."""
+        if self.landing is None:
+            return self
+        codes, pcm, ended, finite = self.landing.wait()
+        return Spoken(codes, pcm, ended, finite)

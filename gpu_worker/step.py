@@ -16,7 +16,6 @@ construction on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -24,7 +23,7 @@ import torch
 from torch import Tensor
 
 from gpu_worker.capture import Driver, Run
-from gpu_worker.landing import Landing
+from gpu_worker.landing import Landing, Spoken
 from gpu_worker.model.cache import KVCache, LaneChunk, LaneStep, Prefix, span_for, spans
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.model.rotary import Turned
@@ -42,29 +41,6 @@ class Codec(Protocol):
     def step(self, codes: Tensor, active: Tensor, *, check: bool = True) -> Tensor: ...
 
     def reset(self, lane: int) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Spoken:
-    """One frame of every lane, on the device and overwritten by the next.
-
-    ``codes`` int64 [lanes, 32], ``pcm`` int16 [lanes, 1920], ``ended`` and ``finite`` bool [lanes]:
-    whether the frame is the all-zero end frame, and whether all its logits and samples were
-    finite. A lane that ended or is not finite has no samples.
-    """
-
-    codes: Tensor
-    pcm: Tensor
-    ended: Tensor
-    finite: Tensor
-    landing: Landing | None = None
-
-    def on_host(self) -> Spoken:
-        """The same on the host. Waits for this frame, not for what was enqueued behind it."""
-        if self.landing is None:
-            return self
-        codes, pcm, ended, finite = self.landing.wait()
-        return Spoken(codes, pcm, ended, finite)
 
 
 class FrameStep:

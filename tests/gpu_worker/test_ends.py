@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpu_worker.engine import LEAD_IN_FRAMES, QUIET_PEAK, Engine
+from gpu_worker.engine import Engine
 from gpu_worker.generation import Ended
+from gpu_worker.lane import LEAD_IN_FRAMES, QUIET_PEAK
 from gpu_worker.sampling import Draw
 from gpu_worker.step import FrameStep
 from tests.gpu_worker.tiny import (

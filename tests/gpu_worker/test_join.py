@@ -8,7 +8,8 @@ from torch import Tensor
 
 from gpu_worker.engine import Engine
 from gpu_worker.generation import Frame, Generation
-from gpu_worker.step import FrameStep, Spoken
+from gpu_worker.landing import Spoken
+from gpu_worker.step import FrameStep
 from tests.gpu_worker.tiny import (
     PROMPTED,
     Log,

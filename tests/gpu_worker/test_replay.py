@@ -11,8 +11,9 @@ from typing import Any, Final
 import pytest
 import torch
 
-from gpu_worker.engine import QUIET_PEAK, REPLAYED_PER_TICK, Engine
+from gpu_worker.engine import REPLAYED_PER_TICK, Engine
 from gpu_worker.generation import Generation
+from gpu_worker.lane import QUIET_PEAK
 from gpu_worker.model.csm import CsmModel
 from tests.gpu_worker.tiny import (
     LANES,
