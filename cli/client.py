@@ -86,9 +86,6 @@ class GatewayClient:
             reply = self._http.post(paths.CANCELLATIONS, **_json_body(body))
         return self._json(reply)
 
-    def result(self, request_id: str) -> dict[str, Any]:
-        return self._get(_of(request_id, paths.RESULT))
-
     def evidence(self, request_id: str) -> dict[str, Any]:
         return self._get(_of(request_id, paths.EVIDENCE))
 
@@ -167,10 +164,11 @@ class GatewayClient:
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise self.is_no_gateway()
+            raise self.no_gateway()
         return document
 
-    def is_no_gateway(self) -> CommandFailed:
+    def no_gateway(self) -> CommandFailed:
+        """For an answer that no gateway of any version gives."""
         return CommandFailed(
             REFUSED, f"what answers at {self.shown_url} is not a Psionic CSM gateway"
         )

@@ -27,7 +27,7 @@ def run(url: str, *, api_key: str | None, as_json: bool) -> None:
     with GatewayClient(url, api_key=api_key) as client:
         document = client.health()
         if not document.keys() & HEALTH_KEYS:
-            raise client.is_no_gateway()
+            raise client.no_gateway()
         health = Part(document, "health")
         if not as_json:
             show.facts(_gateway(url, health), width=LABEL)

@@ -7,7 +7,6 @@ stays and explains) or with a fault (``gpu_worker.engine_thread``).
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -49,7 +48,6 @@ class Runtime(EngineThread):
         self._settings, self._artifact_dir, self._stepped = settings, artifact_dir, stepped
         self._facts = RuntimeFacts.not_ready(settings.backend.strip() or CPU.label, LOADING)
         self._usage: Probe = cpu_usage
-        self._settled = threading.Event()
 
     @property
     def facts(self) -> RuntimeFacts:
@@ -58,10 +56,6 @@ class Runtime(EngineThread):
     def usage(self) -> Usage:
         """Memory and utilization of the device right now."""
         return self._usage()
-
-    def wait_loaded(self, timeout_s: float | None = None) -> bool:
-        """Whether loading has come to an end, ready or not, within ``timeout_s``."""
-        return self._settled.wait(timeout_s)
 
     def _main(self) -> None:
         try:
@@ -74,8 +68,6 @@ class Runtime(EngineThread):
             died = SpeechError("csm_runtime_load_failed", "the engine died")
             self._facts = _refused(self._facts.requested_backend, died)
             raise
-        finally:
-            self._settled.set()
 
     def _load(self) -> Loaded | None:
         """Load and warm, or settle as unavailable."""
@@ -101,7 +93,6 @@ class Runtime(EngineThread):
             return None
         self._usage = loaded.probe
         self._facts = _ready(requested, loaded, round((time.monotonic() - began) * 1000))
-        self._settled.set()
         _log.info("runtime_ready", backend=loaded.backend.label, lanes=loaded.lanes)
         return loaded
 

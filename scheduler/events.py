@@ -32,11 +32,6 @@ def written_ms(position: bytes) -> int:
     return int(position.partition(b"-")[0])
 
 
-def kind_of(fields: Mapping[bytes, bytes]) -> str:
-    """``claimed``, ``frame``, ``end``, or what a later version may write."""
-    return "frame" if FRAME in fields else fields.get(b"k", b"").decode("utf-8", "replace")
-
-
 def _parse(fields: Mapping[bytes, bytes], elapsed_ms: int) -> Event | None:
     if (packed := fields.get(FRAME)) is not None:
         return FrameRecord.unpack(packed, elapsed_ms)

@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Final
 
 from shared.messages import CODES_BYTES
-from shared.wav import CODEBOOKS, wav_header
+from shared.wav import wav_header
 
 READ_BYTES: Final = 8 << 20
 
-_FRAME: Final = struct.Struct(f"<{CODEBOOKS}H")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -37,32 +36,18 @@ def is_digest(text: str) -> bool:
     return _DIGEST.fullmatch(text) is not None
 
 
-def pack_codes(frame: Sequence[int]) -> bytes:
-    """One frame's 32 codes as the 64 bytes that travel. Raises ValueError on any other count."""
-    if len(frame) != CODEBOOKS:
-        raise ValueError(f"a frame has {CODEBOOKS} codes, not {len(frame)}")
-    try:
-        return _FRAME.pack(*frame)
-    except struct.error as error:
-        raise ValueError("a code does not fit 16 bits") from error
-
-
-def unpack_codes(codes: bytes) -> tuple[int, ...]:
-    """The 32 codes in 64 bytes of ``pack_codes``. Raises ValueError on any other length."""
-    if len(codes) != CODES_BYTES:
-        raise ValueError(f"a frame's codes take {CODES_BYTES} bytes, not {len(codes)}")
-    return _FRAME.unpack(codes)
-
-
 class CodebookDigest:
-    """``codebook_frames_sha256``, fed frame by frame with packed codes."""
+    """``codebook_frames_sha256``, fed with codes as they travel: per frame 32 x u16 little-endian.
+
+    What is hashed are the same codes as u32.
+    """
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
         self.frames = 0
 
     def update(self, codes: bytes) -> None:
-        """Adds one frame, or several one after another, as ``pack_codes`` writes them."""
+        """Adds one frame, or several one after another. Raises ValueError for a cut one."""
         count, rest = divmod(len(codes), CODES_BYTES)
         if rest:
             raise ValueError(f"{len(codes)} bytes are no whole number of packed frames")
@@ -81,11 +66,9 @@ class Pcm16Digest:
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
-        self.byte_count = 0
 
     def update(self, pcm: bytes) -> None:
         self._hash.update(pcm)
-        self.byte_count += len(pcm)
 
     def __str__(self) -> str:
         return f"sha256:{self._hash.hexdigest()}"

@@ -96,10 +96,14 @@ def heartbeats(client: redis.Redis, namespace: str) -> dict[str, dict[str, Any]]
     return {str(said["worker_id"]): said for said in workers}
 
 
+def _never() -> str:
+    return "what was waited for never came"
+
+
 async def until(
     condition: Callable[[], Any],
     timeout_s: float = WAIT_S,
-    why: Callable[[], str] = lambda: "what was waited for never came",
+    why: Callable[[], str] = _never,
 ) -> None:
     """Wait for what another process or thread will make true; fail when it doesn't."""
     deadline = time.monotonic() + timeout_s
@@ -109,9 +113,11 @@ async def until(
         await asyncio.sleep(0.005)
 
 
-def wait_until(condition: Callable[[], Any], timeout_s: float = WAIT_S) -> None:
+def wait_until(
+    condition: Callable[[], Any], timeout_s: float = WAIT_S, why: Callable[[], str] = _never
+) -> None:
     """As ``until``, for a test without an event loop."""
-    asyncio.run(until(condition, timeout_s))
+    asyncio.run(until(condition, timeout_s, why))
 
 
 T = TypeVar("T")

@@ -77,7 +77,7 @@ class Gateway:
     def health(self) -> dict[str, Any]:
         return self.says
 
-    def is_no_gateway(self) -> CommandFailed:
+    def no_gateway(self) -> CommandFailed:
         return CommandFailed(REFUSED, "this is not a gateway")
 
     def load(self) -> dict[str, Any]:

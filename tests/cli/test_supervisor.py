@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -17,6 +16,7 @@ from cli.children import ChildSpec, describe_exit
 from cli.logs import OWN
 from cli.supervisor import Backoff, Stage, Supervisor
 from tests.cli.conftest import DEAF, STEADY, WAIT_S, HeardLog, is_alive
+from tests.conftest import wait_until
 
 MakeChild = Callable[..., ChildSpec]
 QUICK = Backoff(first_s=0.01, most_s=0.02, healthy_s=1000.0)
@@ -149,9 +149,13 @@ def test_a_second_request_to_stop_kills(log: HeardLog, child: MakeChild) -> None
     """Who asks twice does not wait for the grace of a process that hangs."""
     with running([Stage((child("worker-1", DEAF, 600.0),))], log) as supervisor:
         log.wait_for("worker-1", "up")
+        pid = supervisor.pid("worker-1")
         supervisor.stop()
         supervisor.kill()
         supervisor.join()
+
+    assert pid is not None
+    assert not is_alive(pid)
 
 
 def test_children_have_groups_of_their_own(log: HeardLog, child: MakeChild) -> None:
@@ -187,10 +191,7 @@ print("pid", supervisor.pid("steady"), flush=True)
         parent.kill()
         parent.wait()
 
-    deadline = time.monotonic() + WAIT_S
-    while is_alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not is_alive(pid)
+    wait_until(lambda: not is_alive(pid), WAIT_S)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import httpx
 import pytest
 
 from shared.digests import sha256_hex
+from tests.conftest import wait_until
 from tests.e2e.pages import Example, examples
 from tests.e2e.stacks import CommandLine, Up, demo_cache
 
@@ -203,10 +203,7 @@ def test_a_request_that_nobody_hears_any_more_is_forgotten(client: httpx.Client)
         next(lines)
         assert client.get(f"{SPEECH}/left").json()["state"] == "running"
 
-    deadline = time.monotonic() + 20
-    while client.get(f"{SPEECH}/left").status_code != 404:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: client.get(f"{SPEECH}/left").status_code == 404)
     assert client.post(SPEECH, json={**BODY, "request_id": "left"}).status_code == 200
 
 

@@ -17,6 +17,7 @@ import pytest
 from benchmarks.paced import pcm_of
 from cli.bench_stack import PacedPlan, paced_stack
 from shared.wav import wav_file
+from tests.conftest import wait_until
 from tests.e2e.lossy import Lossy, lossy
 from tests.e2e.stacks import demo_cache, noise
 from tests.exposition import samples
@@ -287,10 +288,7 @@ def load(url: str) -> tuple[int, int]:
 
 
 def until_load(url: str, wanted: tuple[int, int], timeout_s: float = WAIT_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while (found := load(url)) != wanted:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.02)
+    wait_until(lambda: load(url) == wanted, timeout_s, lambda: f"(running, waiting): {load(url)}")
 
 
 def test_a_caller_s_timeout_ends_the_work(url: str, voice: str) -> None:

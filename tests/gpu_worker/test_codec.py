@@ -1,3 +1,5 @@
+"""Mimi as a stream of lanes: the contract's samples, and no lane hears of another."""
+
 from __future__ import annotations
 
 import math
@@ -228,11 +230,16 @@ def test_codes_outside_the_codebook_are_refused(stream: StreamingMimi, code: int
 
 
 def test_codes_of_paused_lanes_are_ignored(stream: StreamingMimi) -> None:
-    """A paused lane may hold anything."""
+    """A paused lane may hold anything: it is silent, and changes nothing for the others."""
     codes = codes_of(1)[0]
+    active = torch.tensor([True, False, True])
+    expected = stream.step(codes, active).clone()
+    for lane in range(LANES):
+        stream.reset(lane)
     codes[1] = 9999
 
-    stream.step(codes, torch.tensor([True, False, True]))
+    assert expected.equal(stream.step(codes, active))
+    assert not expected[1].any()
 
 
 def test_same_stream_in_inference_mode(tiny_artifact: Artifact) -> None:

@@ -1,3 +1,5 @@
+"""Prompts as the contract lays them out: ids, lanes, masks, and what fits the window."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""A voice's prompt is what its profile says, or the worker refuses to serve it."""
+
 from __future__ import annotations
 
 import json

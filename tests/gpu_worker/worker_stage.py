@@ -22,14 +22,14 @@ from gpu_worker.signals import StopSignals
 from gpu_worker.telemetry import Usage
 from gpu_worker.worker import Worker
 from scheduler.connections import connect, connect_async
-from scheduler.events import FRAME, kind_of
+from scheduler.events import FRAME
 from scheduler.queue import Claim
 from shared.digests import CodebookDigest, Pcm16Digest, wav_pcm16_digest
 from shared.messages import READY, FrameRecord
 from shared.settings import QueueSettings, WorkerSettings
 from shared.tracing import Spans
 from tests.conftest import WAIT_S, RedisServer
-from tests.scheduler.conftest import QUEUE, Deployment, FakeClock, queue_settings
+from tests.scheduler.conftest import QUEUE, Deployment, FakeClock, kind_of, queue_settings
 
 ARTIFACT = "demo@sha256:00"
 SERVED = ServedArtifact(ARTIFACT, "sha256:00", QUEUE)

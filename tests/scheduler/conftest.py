@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -17,7 +17,7 @@ from scheduler.admission import Admission, AdmitRequest, Admitted
 from scheduler.cancellation import Cancellation
 from scheduler.carrier import Carrier
 from scheduler.connections import connect, connect_async
-from scheduler.events import kind_of
+from scheduler.events import FRAME
 from scheduler.listeners import Caller, Listeners
 from scheduler.load import Load
 from scheduler.queue import Claim, LanePost, WorkQueue
@@ -51,6 +51,11 @@ def speech_job(request_id: str = "r1", **changes: Any) -> SpeechJob:
         seed=7,
     )
     return replace(job, **changes)
+
+
+def kind_of(fields: Mapping[bytes, bytes]) -> str:
+    """Of an event as it stands in a job's stream: ``claimed``, ``frame`` or ``end``."""
+    return "frame" if FRAME in fields else fields[b"k"].decode()
 
 
 def frame(index: int) -> FrameRecord:

@@ -10,7 +10,7 @@ import pytest
 from scheduler.admission import AdmitRequest, Admitted
 from scheduler.departures import SAID_AT_ONCE
 from tests.scheduler.conftest import Deployment, terminal
-from tests.scheduler.hearing import heard, shape
+from tests.scheduler.hearing import heard, outlasts, shape
 
 
 async def test_the_last_caller_that_leaves_abandons_the_job(listening: Deployment) -> None:
@@ -76,11 +76,8 @@ async def test_memberships_are_renewed(real: Deployment) -> None:
     work = real.worker()
     caller = await real.join("r1")
     claim = real.claim(work)
-    deadline = asyncio.get_running_loop().time() + 3 * real.settings.listener_ttl_ms / 1000
-    while asyncio.get_running_loop().time() < deadline:
-        work.renew([(claim.job_id, claim.execution)])
-        assert real.reap().abandoned == 0
-        await asyncio.sleep(0.05)
+
+    await outlasts(real, work, claim)
 
     assert real.post(work, claim, 0) == ["ok"]
     await caller.leave()

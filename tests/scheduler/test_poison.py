@@ -17,6 +17,7 @@ from shared.messages import Claimed, FrameRecord
 from shared.settings import SchedulerSettings, SidePortSettings
 from tests.conftest import RedisServer, until
 from tests.scheduler.conftest import QUEUE, Deployment
+from tests.scheduler.hearing import outlasts
 
 
 @pytest.fixture
@@ -99,11 +100,8 @@ async def test_memberships_hold_at_the_memory_limit(listening: Deployment) -> No
     claim = listening.claim(work)
     used = int(listening.redis.info("memory")["used_memory"])
     listening.redis.config_set("maxmemory", used - 4096)
-    deadline = asyncio.get_running_loop().time() + 3 * listening.settings.listener_ttl_ms / 1000
-    while asyncio.get_running_loop().time() < deadline:
-        work.renew([(claim.job_id, claim.execution)])
-        assert listening.reap().abandoned == 0
-        await asyncio.sleep(0.05)
+
+    await outlasts(listening, work, claim)
 
     assert listening.post(work, claim, 0) == ["ok"]
 

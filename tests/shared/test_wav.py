@@ -1,3 +1,5 @@
+"""WAV files and their headers, byte for byte."""
+
 from __future__ import annotations
 
 import io

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +15,7 @@ from demo_voice.hearing import Listeners, Wave
 from demo_voice.scores import Score, by_ear, score
 from demo_voice.takes import read_wav
 from demo_voice.words import words_of
+from tests.conftest import wait_until
 
 PATH: Final = "/psionic/csm/speech"
 LOAD: Final = "/psionic/csm/load"
@@ -45,10 +45,10 @@ class Speaker:
 
     def wait_until_idle(self) -> None:
         """Until no worker says any more that it speaks."""
-        deadline = time.monotonic() + 60
-        while any(each["in_flight"] for each in self.client.get(LOAD).json()["workers"]):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(
+            lambda: not any(each["in_flight"] for each in self.client.get(LOAD).json()["workers"]),
+            60,
+        )
 
     def events(self, text: str, **fields: Any) -> Iterator[dict[str, Any]]:
         """The events of a stream of JSON lines."""

@@ -1,3 +1,5 @@
+"""An artifact's files as they are read: checked against its manifest, named when one is wrong."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""The seeded demo: the same bytes on every machine, and put there whole or not at all."""
+
 from __future__ import annotations
 
 import multiprocessing

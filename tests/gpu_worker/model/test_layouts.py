@@ -1,3 +1,5 @@
+"""Both published layouts of CSM's weights name the same model."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Safetensors files as they are read: in order, once, and refused when they are damaged."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Artifacts by their manifests: what one says of itself, how it is found, what is refused."""
+
 from __future__ import annotations
 
 import json

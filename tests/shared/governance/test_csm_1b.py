@@ -1,3 +1,5 @@
+"""The manifests of CSM-1B that come with the package."""
+
 from __future__ import annotations
 
 import pytest

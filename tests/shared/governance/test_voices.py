@@ -1,3 +1,5 @@
+"""Voice profiles by their manifest: what each may be used for, and what is refused."""
+
 from __future__ import annotations
 
 import json
