@@ -7,11 +7,13 @@ stays and explains) or with a fault (``gpu_worker.engine_thread``).
 
 from __future__ import annotations
 
+import importlib
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -28,6 +30,8 @@ from shared.settings import WorkerSettings
 if TYPE_CHECKING:
     from gpu_worker.engine import Engine
     from gpu_worker.loading import Loaded
+
+OPENBLAS_THREADS: Final = "OPENBLAS_NUM_THREADS"
 
 _log = structlog.get_logger(__name__)
 
@@ -79,6 +83,7 @@ class Runtime(EngineThread):
             backend = parse_backend(self._settings.backend)
             requested = backend.label
             self._facts = replace(self._facts, requested_backend=requested)
+            import_numpy()
             # The first import of torch in this process.
             from gpu_worker.loading import load
 
@@ -153,3 +158,15 @@ def _ready(requested: str, loaded: Loaded, latency_ms: int) -> RuntimeFacts:
         memory_required_bytes=loaded.memory_required_bytes,
         warm_step_ms=loaded.warm_step_ms,
     )
+
+
+def import_numpy() -> None:
+    """Before torch does, and without the threads of numpy's own OpenBLAS, which nobody asks for a
+    product. Where there is no memory for them it sends this process a SIGINT: the worker would take
+    it for being told to stop, and exit with 0. A variable that is set stays as it is.
+    """
+    is_ours = OPENBLAS_THREADS not in os.environ
+    os.environ.setdefault(OPENBLAS_THREADS, "1")
+    importlib.import_module("numpy")
+    if is_ours:
+        del os.environ[OPENBLAS_THREADS]  # torch may bring another OpenBLAS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -182,3 +183,22 @@ def test_too_little_memory_for_the_weights(start: Start, monkeypatch: pytest.Mon
     monkeypatch.setattr(mmap, "mmap", none)
 
     assert "MemoryError" in refused(start(), "csm_runtime_load_failed")
+
+
+NUMPY = """
+import os, sys
+from gpu_worker.runtime import import_numpy
+import_numpy()
+assert "numpy" in sys.modules and "OPENBLAS_NUM_THREADS" not in os.environ
+sys.exit(len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+def test_no_library_starts_threads_that_it_could_not_have() -> None:
+    """numpy's OpenBLAS would tell the process to stop where there is no memory for its threads."""
+    environment = {name: each for name, each in os.environ.items() if "_NUM_THREADS" not in name}
+
+    done = subprocess.run([sys.executable, "-c", NUMPY], env=environment, check=False)
+
+    assert done.returncode == 1
