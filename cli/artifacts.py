@@ -125,7 +125,11 @@ def compare_here(
 def known_directories(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     """Where artifacts are: as configured, in the cache of those built here, in this package."""
     cache = read_cache_dir(environment)
-    cached = sorted(path.parent for path in cache.glob("**/manifest.json"))
+    cached = sorted(
+        path.parent
+        for path in cache.glob("**/manifest.json")
+        if not any(part.startswith(".") for part in path.relative_to(cache).parts)  # unfinished
+    )
     packaged = [csm_1b_dir()] if csm_1b_dir().is_dir() else []
     return tuple(dict.fromkeys([*read_artifact_dirs(environment), *cached, *packaged]))
 

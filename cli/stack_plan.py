@@ -11,6 +11,7 @@ from typing import Final
 
 from cli import redis_server
 from cli.children import ChildSpec
+from cli.exits import NOT_STARTED, CommandFailed
 from cli.redis_server import LOOPBACK, OwnRedis
 from cli.supervisor import Stage
 from shared.cores import threads_per_worker
@@ -57,10 +58,13 @@ def stack_environment(
 ) -> dict[str, str]:
     """The processes' environment: ``given``, and over it what the stack decides for all of them.
 
-    Threads that were given stay as given.
+    Threads that were given stay as given. Raises CommandFailed for an artifact whose path can't be
+    in a list of paths.
     """
     known = (each.absolute() for each in read_artifact_dirs(given))
     directories = dict.fromkeys([plan.artifact.absolute(), *known])
+    for each in directories:
+        _check_nameable(each)
     decided = {
         REDIS_URL: redis_url,
         NAMESPACE: namespace,
@@ -75,6 +79,15 @@ def stack_environment(
     if not given.get(TORCH_THREADS):
         decided[TORCH_THREADS] = str(threads_per_worker(plan.workers))
     return {**given, **decided}
+
+
+def _check_nameable(directory: Path) -> None:
+    if os.pathsep in str(directory):
+        raise CommandFailed(
+            NOT_STARTED,
+            f"{directory}: processes are told of artifacts by a list, in which {os.pathsep!r} ends one",
+            hint="rename the directory, or name a link to it",
+        )
 
 
 def stages(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from cli.signals import Interrupted
 from cli.speak import Wish
 from cli.streams import OutputGone
 from shared.environment import SettingsError
+from shared.governance.locations import csm_1b_dir
 from tests.gateway.artifacts import write_artifact
 
 
@@ -158,6 +160,7 @@ light = set(sys.modules)
 run(["status", "--url", "http://127.0.0.1:1"])
 heavy = {"torch", "moshi", "numpy", "gpu_worker", "gateway", "starlette", "redis", "rq"}
 import json
+import shutil
 sys.stderr.write("\\n" + json.dumps([sorted(light & (heavy | {"httpx", "pydantic"})),
                                      sorted(set(sys.modules) & heavy)]))
 """
@@ -177,6 +180,20 @@ def test_the_known_artifacts_are_listed(
 
     assert main.run(["artifacts", "list"]) == exits.OK
     assert "artifact_unavailable" in capsys.readouterr().out
+
+
+def test_what_was_left_half_done_is_no_artifact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A build that was killed after its manifest leaves a folder that isn't listed."""
+    left = tmp_path / "artifacts" / ".csm-demo.abc"
+    left.mkdir(parents=True)
+    for name in ("manifest.json", "voices.json"):
+        shutil.copy(csm_1b_dir() / name, left)
+    monkeypatch.setenv("PSIONIC_CSM_CACHE", str(tmp_path))
+
+    assert main.run(["artifacts", "list", "--json"]) == exits.OK
+    assert str(left) not in capsys.readouterr().out
 
 
 def test_missing_files_are_named_with_the_command_that_gets_them(

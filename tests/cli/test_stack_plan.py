@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from cli.exits import NOT_STARTED, CommandFailed
 from cli.stack_plan import StackPlan, stack_environment
 from shared.settings import GatewaySettings, WorkerSettings
 
@@ -29,3 +32,13 @@ def test_a_stack_s_environment_is_what_its_processes_read() -> None:
     assert gateway.queue == worker.queue
     assert (gateway.queue.redis_url, gateway.queue.namespace) == ("redis://127.0.0.1:1/0", "ours")
     assert gateway.queue.lease_ms == 2000
+
+
+def test_an_artifact_that_a_list_can_t_name_is_told() -> None:
+    """A colon in its path would make two directories of it, neither of which is there."""
+    plan = StackPlan(Path("/one:two"))
+
+    with pytest.raises(CommandFailed, match="^/one:two: ") as caught:
+        stack_environment(plan, {}, redis_url="redis://127.0.0.1:1/0", namespace="n", port=1)
+
+    assert caught.value.exit_code == NOT_STARTED
