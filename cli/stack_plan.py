@@ -85,7 +85,7 @@ def _check_nameable(directory: Path) -> None:
     if os.pathsep in str(directory):
         raise CommandFailed(
             NOT_STARTED,
-            f"{directory}: processes are told of artifacts by a list, in which {os.pathsep!r} ends one",
+            f"{directory}: an artifact's path goes into a list, where {os.pathsep!r} would end it",
             hint="rename the directory, or name a link to it",
         )
 

@@ -160,7 +160,6 @@ light = set(sys.modules)
 run(["status", "--url", "http://127.0.0.1:1"])
 heavy = {"torch", "moshi", "numpy", "gpu_worker", "gateway", "starlette", "redis", "rq"}
 import json
-import shutil
 sys.stderr.write("\\n" + json.dumps([sorted(light & (heavy | {"httpx", "pydantic"})),
                                      sorted(set(sys.modules) & heavy)]))
 """

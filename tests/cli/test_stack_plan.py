@@ -38,7 +38,7 @@ def test_an_artifact_that_a_list_can_t_name_is_told() -> None:
     """A colon in its path would make two directories of it, neither of which is there."""
     plan = StackPlan(Path("/one:two"))
 
-    with pytest.raises(CommandFailed, match="^/one:two: ") as caught:
+    with pytest.raises(CommandFailed, match=r"^/one:two: ") as caught:
         stack_environment(plan, {}, redis_url="redis://127.0.0.1:1/0", namespace="n", port=1)
 
     assert caught.value.exit_code == NOT_STARTED
