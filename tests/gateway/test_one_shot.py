@@ -172,6 +172,7 @@ async def test_a_second_attempt_continues_the_first(world: World) -> None:
     ("frames", "how", "status", "code"),
     [
         (0, {"reason": "error", "failure_code": "no_audio_generated"}, 502, "no_audio_generated"),
+        (3, {"reason": "error", "failure_code": "no_audio_generated"}, 502, "no_audio_generated"),
         (
             2,
             {"reason": "error", "failure_code": "csm_synthesis_failed"},

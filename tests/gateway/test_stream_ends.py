@@ -41,19 +41,23 @@ async def test_a_deadline_before_the_first_audio_is_an_http_error(
     assert (answer.status, answer.code) == (504, "queue_timeout")
 
 
+@pytest.mark.parametrize(
+    ("reason", "code"), [("worker_lost", "worker_lost"), ("error", "no_audio_generated")]
+)
 @pytest.mark.parametrize("body", FRAMED, ids=stream_name)
 async def test_a_failure_after_the_first_audio_is_an_error_event(
-    world: World, body: dict[str, Any]
+    world: World, body: dict[str, Any], reason: str, code: str
 ) -> None:
-    """One error event ends the stream, with the envelope and all that is known."""
-    answer = await whole(world, body, 2, reason="worker_lost", failure_code="worker_lost")
+    """One error event ends the stream, with the envelope and all that is known. So does what turned
+    out to be silence and nothing else."""
+    answer = await whole(world, body, 2, reason=reason, failure_code=code)
 
     last = events(answer.body, stream_name(body))[-1]
     assert answer.status == 200
     assert last.get("event", last.get("type")) == "error"
-    assert (last["error"]["code"], last["error"]["type"]) == ("worker_lost", "generation_error")
+    assert (last["error"]["code"], last["error"]["type"]) == (code, "generation_error")
     assert set(TERMINAL_KEYS) - {"event"} <= set(last)
-    assert (last["finish_reason"], last["failure_code"]) == ("worker_lost", "worker_lost")
+    assert (last["finish_reason"], last["failure_code"]) == (reason, code)
     assert (last["request_id"], last["chunk_count"]) == ("r1", 2)
     assert last["fallback_recommended"] is True
     assert b"terminal" not in answer.body
