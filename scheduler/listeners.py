@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from shared.settings import QueueSettings
 
 RENEW_BATCH: Final = 500
+AWAY_PAUSE_MS: Final = 250
+"""Between two tries while Redis is away: once it is back, nobody lapses for one lease, and by then
+all memberships must have been renewed."""
 RETRY_LOST_S: Final = 1.0
 
 log = structlog.get_logger()
@@ -202,7 +205,8 @@ class Listeners:
             with link.attempt():
                 await self._renew_all()
                 await self.departures.say_kept()
-            await asyncio.sleep(self._settings.listener_renew_ms / 1000)
+            pause_ms = self._settings.listener_renew_ms
+            await asyncio.sleep((min(pause_ms, AWAY_PAUSE_MS) if link.away else pause_ms) / 1000)
 
     async def _renew_all(self) -> None:
         """Say how many callers wait here, also that none does, and renew them all."""

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import fakeredis
 import pytest
 import redis
+from hypothesis import settings
 
 from cli.exits import CommandFailed
 from cli.redis_server import find_binary, free_port
@@ -32,6 +33,11 @@ def pytest_configure() -> None:
     for name in tuple(os.environ):
         if name.startswith("PSIONIC_CSM_") or name in {"REDIS_URL", *TERMINAL}:
             del os.environ[name]
+    settings.register_profile(
+        "tests", deadline=None, database=None
+    )  # busy machines, read-only trees
+    if not os.environ.get("CI"):  # there hypothesis takes a profile of its own
+        settings.load_profile("tests")
     for name in ("NO_PROXY", "no_proxy"):
         os.environ[name] = ",".join(filter(None, ["127.0.0.1,localhost", os.environ.get(name)]))
 

@@ -288,7 +288,7 @@ def test_a_short_overload_is_measured(
     assert (first["load"], second["load"]) == (1.0, 6.0)
     assert any(call["status"] == 200 and call["first_audio_s"] for call in first["calls"])
     assert any(call["code"] == "queue_full" for call in second["calls"])
-    assert second["most_depth"] == found["depth_bound"] == 16
+    assert 8 < second["most_depth"] <= found["depth_bound"] == 16
     assert found["balance"] == []
     assert second["estimate"]["calls"] > 0
     assert {each["name"] for each in second["processes"]} >= {"redis", "gateway", "worker-1"}

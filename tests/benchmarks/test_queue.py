@@ -144,7 +144,7 @@ def test_a_short_run_measures_everything(
     assert found["pickup_ms"]["count"] == 3
     assert found["cancel_frames"]["p50"] > 0
     assert found["door"]["refusals"] == 60
-    assert 40 <= found["costs"]["frame"]["count"] <= 80
+    assert 20 <= found["costs"]["frame"]["count"] <= 200  # of four streams, in a second
     assert found["costs"]["frame"]["in_bytes"] > 3840
     assert found["costs"]["job"]["commands"] > 10
     assert [each["name"] for each in found["servers"]][:2] == [rivals.OURS, rivals.RQ]

@@ -28,7 +28,7 @@ __all__ = ["demo_cache"]
 
 NAMESPACE: Final = "csm"
 TEXT: Final = "This answer is long enough to be in the middle of a sentence when something dies."
-SETTLE_S: Final = 20.0
+SETTLE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)

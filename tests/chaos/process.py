@@ -13,7 +13,7 @@ import psutil
 
 from tests.conftest import until
 
-END_S = 40.0
+END_S = 60.0
 
 
 class Process:

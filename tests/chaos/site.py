@@ -22,8 +22,8 @@ from tests.chaos.wire import Wire
 from tests.conftest import RedisServer, until
 
 NAMESPACE: Final = "csm"
-START_S: Final = 40.0
-SETTLE_S: Final = 30.0
+START_S: Final = 60.0
+SETTLE_S: Final = 60.0
 FORGOTTEN_S: Final = 120.0
 """RQ keeps the record of a dead worker for 90 s; what it showed is swept every 30."""
 LOOK_S: Final = 0.1

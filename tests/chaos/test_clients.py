@@ -18,7 +18,7 @@ from tests.chaos.raw import RawClient, speech_request
 from tests.chaos.site import Site
 from tests.conftest import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 LONG = 250
 DEAD = 30

@@ -14,7 +14,7 @@ from tests.chaos.conftest import OpenSite
 from tests.chaos.site import PACED
 from tests.conftest import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 SHIFTED = Path(__file__).with_name("shifted_clock")
 HOUR_S = 3600

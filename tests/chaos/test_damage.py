@@ -21,7 +21,7 @@ from tests.e2e.stacks import demo_cache, noise
 
 __all__ = ["demo_cache"]
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 OF_A_QUEUE: Final = ("waiting", "running", "ring", "line", "stats", "lanes", "ended")
 OF_ALL: Final = ("queues", "workers", "gateways", "reaper")

@@ -12,7 +12,7 @@ from tests.chaos.callers import JSONL, Heard
 from tests.chaos.conftest import OpenSite
 from tests.chaos.site import BUSY_S, Site
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 TIMEOUT_MS = 6500
 LATE_S = 1.0

@@ -8,10 +8,10 @@ import pytest
 
 from tests.chaos.callers import JSONL, Heard
 from tests.chaos.conftest import OpenSite
-from tests.chaos.site import PACED
+from tests.chaos.site import PACED, START_S
 from tests.conftest import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 FRAMES = 50
 
@@ -29,7 +29,7 @@ async def test_a_worker_drains_under_load(open_site: OpenSite) -> None:
         await site.running(4)
         await site.waiting(4)
         site.worker()
-        await until(lambda: len(site.ready_workers()) == 2, 30)
+        await until(lambda: len(site.ready_workers()) >= 2, START_S)
         first.terminate()
 
         assert await first.ended() == 0
@@ -43,22 +43,27 @@ async def test_the_same_job_is_handed_back_again_and_again(open_site: OpenSite) 
     """However often: it is no attempt, and the answer is that of an undisturbed run."""
     async with open_site(PSIONIC_CSM_DRAIN_GRACE_MS="0") as site:
         site.gateway()
-        site.worker()
+        for _ in range(4):
+            site.worker(lanes=1, step_ms=100)  # so slow that none is done before its turn comes
         await site.ready()
         heard = Heard("r")
-        answer = site.callers.speaking(site.url, 240, stream=JSONL, heard=heard, request_id="r")
-        for _ in range(4):
+        answer = site.callers.speaking(site.url, 150, stream=JSONL, heard=heard, request_id="r")
+        spoke: set[int] = set()
+        for last in (False, False, False, True):
             before = heard.frames
-            await until(lambda before=before: heard.frames > before + 3, 30)  # type: ignore[misc]
-            (old,) = site.living("worker")
-            site.worker()
-            await until(lambda: len(site.ready_workers()) == 2, 30)
-            old.terminate()
-            assert await old.ended() == 0
+            await until(lambda before=before: heard.frames > before + 3)  # type: ignore[misc]
+            speaker = site.speaker_of("r")
+            spoke.add(speaker.pid)
+            if last:
+                site.worker(step_ms=5)
+                await until(lambda: len(site.ready_workers()) >= 2, START_S)
+            speaker.terminate()
+            assert await speaker.ended() == 0
         await answer
 
+        assert len(spoke) == 4
         assert (heard.status, heard.code, heard.attempt) == (200, None, 1)
-        assert heard.pcm == heard.undisturbed(240)
+        assert heard.pcm == heard.undisturbed(150)
 
 
 async def test_all_workers_are_replaced_under_load(open_site: OpenSite) -> None:
@@ -79,7 +84,7 @@ async def test_all_workers_are_replaced_under_load(open_site: OpenSite) -> None:
         calling = [asyncio.create_task(caller()) for _ in range(16)]
         for old in site.living("worker"):
             site.worker(step_ms=20)
-            await until(lambda: len(site.ready_workers()) == 4, 30)
+            await until(lambda: len(site.ready_workers()) >= 4, START_S)
             old.terminate()
             assert await old.ended() == 0
         stop.set()
@@ -141,7 +146,7 @@ async def test_a_worker_is_told_to_stop_while_redis_is_gone(open_site: OpenSite)
         await until(lambda: heard.frames > 5)
         site.server.stop()
         first.terminate()
-        assert await first.ended(15) == 0
+        assert await first.ended() == 0
         await asyncio.to_thread(site.server.start)
         site.worker()
         await answer

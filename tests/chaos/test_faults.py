@@ -11,7 +11,7 @@ import pytest
 from tests.chaos.conftest import Answer, Chaos
 from tests.conftest import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 REFUSALS = {"queue_full", "deadline_unmeetable"}
 

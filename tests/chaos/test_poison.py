@@ -25,7 +25,7 @@ from tests.chaos.site import Site
 from tests.conftest import until
 from tests.e2e.stacks import noise
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 
 LONG = 150

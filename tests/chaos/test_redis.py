@@ -12,7 +12,7 @@ from tests.chaos.conftest import OpenSite
 from tests.chaos.site import Site
 from tests.conftest import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 FRAMES = 50
 CALLERS = 16

@@ -11,7 +11,7 @@ from tests.chaos.callers import JSONL, Heard
 from tests.chaos.conftest import OpenSite
 from tests.conftest import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 FRAMES = 60
 

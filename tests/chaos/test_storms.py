@@ -15,7 +15,7 @@ from tests.chaos.conftest import OpenSite
 from tests.chaos.crowd import FRAMES as CROWD_FRAMES
 from tests.chaos.crowd import WAYS, Crowd
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 OVERLOADED = {"queue_full", "deadline_unmeetable", "too_many_waiting"}
 STORM = 1000
@@ -42,17 +42,17 @@ async def test_a_storm_of_cancels_and_departures_leaves_nothing(open_site: OpenS
         heard = [answer for answer in answers if answer is not None]
         whole = [each for each in heard if each.code is None]
         assert crowd.late == []
-        assert crowd.judged > STORM / 20
+        assert crowd.judged > STORM / 100
         assert {each.code for each in heard} <= {None, "cancelled", *OVERLOADED}
         assert {each.pcm == each.undisturbed(CROWD_FRAMES) for each in whole} == {True}
-        assert len(whole) > STORM / 20
-        assert sum(each.code == "cancelled" for each in heard) > STORM / 20
+        assert len(whole) > STORM / 100
+        assert sum(each.code == "cancelled" for each in heard) > STORM / 100
         await site.settled()
         await site.back_to(before)
 
 
 LANES, STEP_MS, FRAMES = 8, 40, 25
-OVERLOAD_S = 30.0
+OVERLOAD_S = 16.0
 CAPACITY_PER_S = LANES / (FRAMES * STEP_MS / 1000)
 
 

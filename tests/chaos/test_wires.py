@@ -12,7 +12,7 @@ from tests.chaos.crowd import BY_ID, DROP, FRAMES, STAY, Crowd
 from tests.chaos.site import AUDIBLE_AGAIN_S
 from tests.conftest import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 LONG = 60
 KEPT = {"PSIONIC_CSM_RESULT_TTL_MS": "60000", "PSIONIC_CSM_METADATA_TTL_MS": "60000"}

@@ -59,6 +59,12 @@ class Spoken(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A place where a file may be written, wherever the tests lie."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def url() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Spoken)

@@ -78,7 +78,7 @@ def test_weights_are_read_once_and_never_held_twice(
         capture_output=True,
         text=True,
         check=True,
-        timeout=100,
+        timeout=200,
     )
     found: dict[str, Any] = json.loads(done.stdout)
     files = sum(entry.bytes or 0 for entry in moderate.manifest.files.values())

@@ -20,10 +20,10 @@ async def heard(caller: Caller) -> list[Event]:
 
 
 async def outlasts(deployment: Deployment, work: WorkQueue, claim: Claim) -> None:
-    """Whoever listens to this job goes on doing so for as long as three memberships last, while its
+    """Whoever listens to this job goes on doing so for longer than a membership lasts, while its
     lease is renewed.
     """
-    deadline = time.monotonic() + 3 * deployment.settings.listener_ttl_ms / 1000
+    deadline = time.monotonic() + 1.5 * deployment.settings.listener_ttl_ms / 1000
     while time.monotonic() < deadline:
         work.renew([(claim.job_id, claim.execution)])
         assert deployment.reap().abandoned == 0

@@ -97,6 +97,21 @@ async def test_redis_away_is_a_code_and_recovers(
     assert (await real.join("r1")).admitted.kind == "admitted"
 
 
+async def test_a_gateway_renews_as_soon_as_redis_is_back(
+    real: Deployment, redis_server: RedisServer
+) -> None:
+    """However long its rounds are: those who wait with it may lapse a lease later."""
+    object.__setattr__(real.settings, "listener_renew_ms", 600_000)
+    redis_server.stop()
+    with capture_logs() as logs:
+        real.listeners.start()
+        await until(lambda: any(line["event"] == "redis_away" for line in logs))
+    redis_server.start()
+
+    await until(lambda: real.redis.exists(real.keys.gateway("g1")))
+    await real.listeners.close()
+
+
 async def test_redis_s_clock_put_back_makes_nobody_deaf(fake: Deployment) -> None:
     """After an hour's jump back, a gateway that had heard of jobs before hears of the next ones,
     though the ids in its new stream are lower."""

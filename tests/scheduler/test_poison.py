@@ -94,7 +94,7 @@ async def test_an_unreadable_worker_document_hides_that_worker_alone(
 
 
 async def test_memberships_hold_at_the_memory_limit(listening: Deployment) -> None:
-    """Redis is full for several lapses' time: who waits goes on being a listener."""
+    """Redis is full for longer than a membership lasts: who waits goes on being a listener."""
     work = listening.worker()
     await listening.join("r1")
     claim = listening.claim(work)
