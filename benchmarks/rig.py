@@ -10,10 +10,9 @@ from typing import Final
 import torch
 
 from gpu_worker.backend import parse_backend
-from gpu_worker.capture import CudaGraphs
 from gpu_worker.codec import StreamingMimi
 from gpu_worker.generation import Event, Frame, Generation
-from gpu_worker.loading import assemble, fix_arithmetic
+from gpu_worker.loading import assemble, fix_arithmetic, make_repeatable
 from gpu_worker.model.checkpoint import Checkpoint, load_checkpoint, load_mimi
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.prompt import Frames, text_frames
@@ -90,10 +89,7 @@ class Rig:
     def __init__(self, opened: Opened, lanes: int, chunk: int) -> None:
         self.opened, self.lanes, self.chunk = opened, lanes, chunk
         self.step = open_step(opened, lanes, chunk)
-        if opened.device.type == "cuda":
-            self.step.record(CudaGraphs(opened.device))
-        elif opened.device.type == "cpu":
-            self.step.script()
+        make_repeatable(self.step)
         self.engine = assemble(self.step, opened.artifact, opened.checkpoint)
         self._number = 0
         self._submitted: list[str] = []

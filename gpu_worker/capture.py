@@ -2,7 +2,8 @@
 
 A driver records calls that read and write the same memory every time. On CUDA that is a graph: some
 six thousand kernels a frame would otherwise be launched one by one, which takes longer than running
-them. A CPU runs the calls as they are. Tests have a driver that checks what a graph would demand.
+them. A CPU has scripts instead (``gpu_worker.script``). Tests have a driver that checks what a
+graph would demand.
 """
 
 from __future__ import annotations

@@ -107,10 +107,7 @@ def _load_on(
         model.fill(checkpoint.state)
         codec = StreamingMimi(checkpoint.mimi, lanes)
         step = FrameStep(model, codec, lanes, settings.prefill_chunk)
-        if device.type == "cuda":
-            step.record(CudaGraphs(device))
-        elif device.type == "cpu":
-            step.script()
+        make_repeatable(step)
         engine = assemble(step, artifact, checkpoint)
         warm_step_ms = warm_up(engine, artifact)
     return Loaded(
@@ -124,6 +121,18 @@ def _load_on(
         warm_step_ms=warm_step_ms,
         probe=probe_for(backend),
     )
+
+
+def make_repeatable(step: FrameStep) -> None:
+    """Have a frame's parts run without Python from now on: as graphs on CUDA, on a CPU as scripts.
+
+    Raises RuntimeError where a part can't be recorded.
+    """
+    device = step.hidden.device
+    if device.type == "cuda":
+        step.record(CudaGraphs(device))
+    elif device.type == "cpu":
+        step.script()
 
 
 def assemble(step: FrameStep, artifact: Artifact, checkpoint: Checkpoint) -> Engine:
