@@ -1,4 +1,4 @@
-"""Every header that an answer may have, and what its value is. Tests hold the answers to it."""
+"""Every header of an operation's answers, and what its value is. Tests hold the answers to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ FAILURE: Final = {
 }
 RETRY_AFTER: Final = {"retry-after": (WHOLE, "seconds")}
 CHALLENGE: Final = {"www-authenticate": (TEXT, "Bearer")}
-ALLOW: Final = {"allow": (TEXT, "the methods that this path takes")}
 
 # On every answer to a request that got past validation.
 CALL: Final = {

@@ -71,9 +71,7 @@ def test_without_a_gpu_it_says_so(
     assert not report.exists()
 
 
-def test_a_broken_bound_is_an_exit_code(
-    target: Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_broken_bound_is_an_exit_code(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """One check that does not pass fails the command; a check that can't apply does not."""
     checks = [Check("a", "", True, {}), Check("b", "", None, {})]
     monkeypatch.setattr(gpu_check, "run", lambda *_: iter(checks))

@@ -51,8 +51,8 @@ def test_another_file_is_not_standard_output(tmp_path: Path) -> None:
         assert not audio_file.is_standard_output(path)
 
 
-def test_a_full_device_is_one_line(tmp_path: Path) -> None:
-    """No space left: the file is named, and nothing else is left behind."""
+def test_a_full_device_is_one_line() -> None:
+    """No space left: the file is named, with the cause."""
     with pytest.raises(CommandFailed) as caught:
         audio_file.write(Path("/dev/full"), b"abc")
 

@@ -82,9 +82,7 @@ def test_redis_keeps_jobs_over_a_restart(compose: dict[str, Any]) -> None:
 
 
 @pytest.mark.redis
-def test_a_real_redis_takes_the_options(
-    compose: dict[str, Any], redis_server: RedisServer, tmp_path: Path
-) -> None:
+def test_a_real_redis_takes_the_options(compose: dict[str, Any], redis_server: RedisServer) -> None:
     """The command line of the container starts a server, and means what it says."""
     command = [
         re.sub(r"\$\{\w+:-(.*)\}", r"\1", each) for each in compose["services"]["redis"]["command"]

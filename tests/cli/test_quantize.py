@@ -67,7 +67,7 @@ def test_a_source_that_is_none_is_refused(
 
 
 def test_weights_that_are_not_the_manifest_s_are_not_quantized(
-    parent: Artifact, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    parent: Artifact, tmp_path: Path
 ) -> None:
     """A damaged file doesn't get a digest of its own."""
     weights = parent.directory / "model.safetensors"

@@ -166,7 +166,7 @@ def test_with_a_stack_of_its_own_limits_are_told_before_it_starts(
 
 
 def test_another_artifact_is_asked_for_by_its_id(
-    served: Callable[[Any], Gateway], tmp_path: Path, capsys: Output
+    served: Callable[[Any], Gateway], tmp_path: Path
 ) -> None:
     """The id goes along, and the limits of the default artifact are not told of that one."""
     gateway = served(LIMITS)

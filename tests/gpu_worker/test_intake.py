@@ -72,7 +72,7 @@ async def test_an_undecided_claim_is_asked_before_anything_else(
 
 
 async def test_a_full_redis_without_a_job_is_asked_in_pauses(
-    books: Deployment, intake: Intake, claims: list[str], monkeypatch: pytest.MonkeyPatch
+    intake: Intake, claims: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing to claim while Redis is full is no error, and nobody asks on and on."""
     fill(monkeypatch)

@@ -21,7 +21,6 @@ from gpu_worker.heartbeat import ServedArtifact
 from gpu_worker.signals import StopSignals
 from gpu_worker.telemetry import Usage
 from gpu_worker.worker import Worker
-from scheduler.connections import connect, connect_async
 from scheduler.events import FRAME
 from scheduler.queue import Claim
 from shared.digests import CodebookDigest, Pcm16Digest, wav_pcm16_digest
@@ -29,7 +28,15 @@ from shared.messages import READY, FrameRecord
 from shared.settings import QueueSettings, WorkerSettings
 from shared.tracing import Spans
 from tests.conftest import WAIT_S, RedisServer
-from tests.scheduler.conftest import QUEUE, Deployment, FakeClock, kind_of, queue_settings
+from tests.scheduler.conftest import (
+    QUEUE,
+    Deployment,
+    FakeClock,
+    kind_of,
+    over_fake,
+    over_real,
+    queue_settings,
+)
 
 ARTIFACT = "demo@sha256:00"
 SERVED = ServedArtifact(ARTIFACT, "sha256:00", QUEUE)
@@ -288,11 +295,9 @@ async def fake_books(
     fake_server: fakeredis.FakeServer, fake_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Deployment]:
     """The queue over a fake Redis whose clock the test moves."""
-    clock = FakeClock(monkeypatch)
-    aclient = fakeredis.FakeAsyncRedis(server=fake_server)
     settings = queue_settings(listener_ttl_ms=600_000)
-    yield Deployment(fake_redis, aclient, settings, clock.advance_ms)
-    await aclient.aclose()
+    async with over_fake(fake_server, fake_redis, settings, FakeClock(monkeypatch)) as books:
+        yield books
 
 
 @pytest.fixture
@@ -301,11 +306,8 @@ async def real_books(redis_server: RedisServer) -> AsyncIterator[Deployment]:
     settings = queue_settings(
         lease_ms=400, renew_ms=50, reap_interval_ms=50, listener_ttl_ms=600_000
     )
-    client = connect(redis_server.url)
-    aclient = connect_async(redis_server.url, timeout_s=1.5)
-    yield Deployment(client, aclient, settings, lambda ms: time.sleep(ms / 1000))
-    await aclient.aclose()
-    client.close()
+    async with over_real(redis_server, settings) as books:
+        yield books
 
 
 @pytest.fixture(params=["fake_books", pytest.param("real_books", marks=pytest.mark.redis)])

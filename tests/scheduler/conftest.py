@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -127,6 +128,11 @@ class Deployment:
             aclient, settings, self.reader, self.admission, self.results, "g1"
         )
 
+    def change(self, **settings: int) -> None:
+        """Change rules of the queue, for all that were made with these settings."""
+        for name, value in settings.items():
+            object.__setattr__(self.settings, name, value)
+
     def worker(self, worker_id: str = "w1", lanes: int = 2, *, lapses: bool = False) -> WorkQueue:
         """A ready worker, whose lanes count for a minute; with ``lapses``, as long as a lease."""
         kind = WorkQueue if lapses else SteadyWorkQueue
@@ -228,6 +234,26 @@ class FakeClock:
         self.offset_s += milliseconds / 1000
 
 
+@asynccontextmanager
+async def over_fake(
+    server: fakeredis.FakeServer, client: redis.Redis, settings: QueueSettings, clock: FakeClock
+) -> AsyncIterator[Deployment]:
+    """A deployment over an in-memory Redis, whose clock a test moves."""
+    aclient = fakeredis.FakeAsyncRedis(server=server)
+    yield Deployment(client, aclient, settings, clock.advance_ms)
+    await aclient.aclose()
+
+
+@asynccontextmanager
+async def over_real(server: RedisServer, settings: QueueSettings) -> AsyncIterator[Deployment]:
+    """A deployment over a real Redis, whose clock a test waits for."""
+    client = connect(server.url)
+    aclient = connect_async(server.url, timeout_s=1.5)
+    yield Deployment(client, aclient, settings, lambda ms: time.sleep(ms / 1000))
+    await aclient.aclose()
+    client.close()
+
+
 @pytest.fixture
 def settings() -> QueueSettings:
     return queue_settings()
@@ -240,10 +266,8 @@ async def fake(
     settings: QueueSettings,
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Deployment]:
-    clock = FakeClock(monkeypatch)
-    aclient = fakeredis.FakeAsyncRedis(server=fake_server)
-    yield Deployment(fake_redis, aclient, settings, clock.advance_ms)
-    await aclient.aclose()
+    async with over_fake(fake_server, fake_redis, settings, FakeClock(monkeypatch)) as deployment:
+        yield deployment
 
 
 @pytest.fixture
@@ -255,20 +279,16 @@ async def still(
 ) -> AsyncIterator[Deployment]:
     """Over a fake Redis whose time stands still, but for what a test moves it by."""
     clock = FakeClock(monkeypatch, frozen=True)
-    aclient = fakeredis.FakeAsyncRedis(server=fake_server)
-    yield Deployment(fake_redis, aclient, settings, clock.advance_ms)
-    await aclient.aclose()
+    async with over_fake(fake_server, fake_redis, settings, clock) as deployment:
+        yield deployment
 
 
 @pytest.fixture
 async def real(redis_server: RedisServer) -> AsyncIterator[Deployment]:
     """Over a real server, with leases short enough to wait for."""
     short = queue_settings(lease_ms=1000, listener_ttl_ms=3000, reap_interval_ms=50)
-    client = connect(redis_server.url)
-    aclient = connect_async(redis_server.url, timeout_s=1.5)
-    yield Deployment(client, aclient, short, lambda ms: time.sleep(ms / 1000))
-    await aclient.aclose()
-    client.close()
+    async with over_real(redis_server, short) as deployment:
+        yield deployment
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.redis)])

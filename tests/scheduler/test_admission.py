@@ -84,11 +84,9 @@ async def test_two_gateways_race_for_the_last_place(deployment: Deployment) -> N
     assert (await deployment.load.snapshot()).queue(QUEUE).depth == 16
 
 
-async def test_waiting_per_principal_is_bounded(
-    fake: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_waiting_per_principal_is_bounded(fake: Deployment) -> None:
     """One principal can't fill the queue for all others."""
-    object.__setattr__(fake.settings, "max_waiting_per_principal", 2)
+    fake.change(max_waiting_per_principal=2)
     fake.worker(lanes=4)
     await fake.admit("r1", principal="greedy")
     await fake.admit("r2", principal="greedy")
@@ -101,7 +99,7 @@ async def test_waiting_per_principal_is_bounded(
 
 async def test_a_claim_frees_the_principals_place(fake: Deployment) -> None:
     """Only waiting jobs count against a principal."""
-    object.__setattr__(fake.settings, "max_waiting_per_principal", 1)
+    fake.change(max_waiting_per_principal=1)
     work = fake.worker(lanes=4)
     await fake.admit("r1")
     fake.claim(work)

@@ -123,7 +123,7 @@ async def test_what_is_there_is_heard_before_that_it_is_gone(listening: Deployme
 
 async def test_an_answer_outlives_its_listeners_silence(fake: Deployment) -> None:
     """Whoever counts as listening finds the answer, however short results are kept for others."""
-    object.__setattr__(fake.settings, "result_ttl_ms", 1000)
+    fake.change(result_ttl_ms=1000)
     work = fake.worker()
     caller = await fake.join("r1")
     claim = fake.claim(work)

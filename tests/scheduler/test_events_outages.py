@@ -37,11 +37,9 @@ async def test_a_gateway_hears_again_after_redis_restarts(
     await real.reader.close()
 
 
-async def test_a_job_that_redis_lost_is_an_error_not_a_wait(
-    real: Deployment, redis_server: RedisServer
-) -> None:
+async def test_a_job_that_redis_lost_is_an_error_not_a_wait(real: Deployment) -> None:
     """When another Redis stands behind the name, waiting callers get a code, not silence."""
-    object.__setattr__(real.settings, "listener_renew_ms", 50)
+    real.change(listener_renew_ms=50)
     real.reader.start()
     real.listeners.start()
     real.worker()
@@ -61,7 +59,7 @@ async def test_a_gateway_that_was_silent_too_long_answers_its_callers(real: Depl
     work = real.worker()
     caller = await real.join("r1")
     claim = real.claim(work)
-    object.__setattr__(real.settings, "listener_renew_ms", 50)
+    real.change(listener_renew_ms=50)
 
     def abandoned() -> bool:
         work.renew([(claim.job_id, claim.execution)])

@@ -70,7 +70,7 @@ async def test_a_caller_cancelled_while_it_joins_leaves_nothing(real: Deployment
 
 async def test_memberships_are_renewed(real: Deployment) -> None:
     """A caller that waits for longer than a membership lasts stays a listener."""
-    object.__setattr__(real.settings, "listener_renew_ms", 50)
+    real.change(listener_renew_ms=50)
     real.reader.start()
     real.listeners.start()
     work = real.worker()

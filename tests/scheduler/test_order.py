@@ -146,9 +146,7 @@ class Trial:
 async def test_claims_follow_the_plain_rules(deployment: Deployment, seed: int) -> None:
     """Whatever is admitted, attached, cancelled, handed back and ended, each claim takes the job
     that a plain model of the rules takes, and the books balance."""
-    object.__setattr__(deployment.settings, "min_queue_depth", 1000)
-    object.__setattr__(deployment.settings, "max_queue_depth", 1000)
-    object.__setattr__(deployment.settings, "lease_ms", 600_000)
+    deployment.change(min_queue_depth=1000, max_queue_depth=1000, lease_ms=600_000)
     trial = Trial(deployment, seed)
 
     for _ in range(150):
@@ -254,7 +252,7 @@ async def test_batch_fills_half_of_the_places(fake: Deployment) -> None:
 
 async def test_classes_count_together_against_a_principal(fake: Deployment) -> None:
     """Waiting per principal is bounded over both classes."""
-    object.__setattr__(fake.settings, "max_waiting_per_principal", 2)
+    fake.change(max_waiting_per_principal=2)
     fake.worker(lanes=4)
     await fake.admit("r1")
     await fake.admit("r2", priority="batch")

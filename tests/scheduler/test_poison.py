@@ -23,7 +23,7 @@ from tests.scheduler.hearing import outlasts
 @pytest.fixture
 async def listening(real: Deployment) -> AsyncIterator[Deployment]:
     """A gateway's side that reads and renews, over a real Redis."""
-    object.__setattr__(real.settings, "listener_renew_ms", 50)
+    real.change(listener_renew_ms=50)
     real.reader.start()
     real.listeners.start()
     yield real
@@ -143,7 +143,7 @@ async def test_who_left_during_an_outage_is_not_waited_for(
     listening: Deployment, redis_server: RedisServer
 ) -> None:
     """The departure is said when Redis is back: the job needn't run until its listeners lapse."""
-    object.__setattr__(listening.settings, "listener_ttl_ms", 60_000)
+    listening.change(listener_ttl_ms=60_000)
     work = listening.worker()
     caller = await listening.join("r1")
     claim = listening.claim(work)

@@ -212,7 +212,7 @@ async def test_rq_forgets_ended_jobs(deployment: Deployment) -> None:
 
 async def test_kept_audio_is_bounded_in_bytes(fake: Deployment) -> None:
     """Over the cap the oldest audio goes first; its outcome stays."""
-    object.__setattr__(fake.settings, "retained_bytes", 3 * 3904)
+    fake.change(retained_bytes=3 * 3904)
     work = fake.worker()
     jobs = []
     for number in range(3):
