@@ -99,7 +99,7 @@ async def test_a_gateway_renews_as_soon_as_redis_is_back(
     real: Deployment, redis_server: RedisServer
 ) -> None:
     """However long its rounds are: those who wait with it may lapse a lease later."""
-    object.__setattr__(real.settings, "listener_renew_ms", 600_000)
+    real.change(listener_renew_ms=600_000)
     redis_server.stop()
     with capture_logs() as logs:
         real.listeners.start()
