@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -38,6 +39,7 @@ POLL_S: Final = 0.1
 LOOK_S: Final = 1.0
 """Between two looks at one that does, unless another process says something."""
 NO_GATEWAY: Final = "waiting for the gateway"
+KILLED: Final = "the kernel kills what takes too much memory; dmesg or the container says so"
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -150,7 +152,10 @@ class Stack:
         failure = self.supervisor.failure
         assert failure is not None
         return CommandFailed(
-            NOT_STARTED, f"{failure.name} can't start ({failure.why})", details=failure.output
+            NOT_STARTED,
+            f"{failure.name} can't start ({failure.why})",
+            details=failure.output,
+            hint=KILLED if failure.why == signal.SIGKILL.name else None,
         )
 
     def _take_port(self) -> int:

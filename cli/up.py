@@ -82,9 +82,17 @@ def _introduce(stack: Stack, say: Any) -> None:
 
 def _announce(stack: Stack, client: GatewayClient, say: Any) -> None:
     workers = client.metadata().get("workers", [])
-    lanes = sum(worker.get("lanes") or 0 for worker in workers if worker.get("state") == READY)
+    served = open_artifact(stack.plan.artifact).artifact_id
+    lanes = sum(
+        worker.get("lanes") or 0
+        for worker in workers
+        if worker.get("state") == READY and worker.get("artifact_id") == served
+    )
     for worker in workers:
         if refusal := worker.get("refusal"):
             say(f"{worker.get('worker_id')} can't serve: {refusal['code']}: {refusal['reason']}")
+    others = len(workers) - stack.plan.workers
+    if others > 0:
+        say(f"shared     with {others} more workers on this Redis, in namespace {stack.namespace}")
     say(f"ready      {stack.url} with {lanes} lanes; Ctrl-C stops it")
     say(f"try        psionic-csm speak 'Hello.' --url {stack.url}")

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from cli import redis_server, stack
+from cli.client import GatewayClient
 from cli.exits import NOT_STARTED, CommandFailed
 from cli.logs import LogStream
 from cli.signals import Signals
 from cli.stack import Stack, unavailable
 from cli.stack_plan import StackPlan
-from cli.supervisor import Stage, Supervisor
+from cli.supervisor import Stage, StartFailure, Supervisor
 from shared.environment import SettingsError
 from shared.settings import GatewaySettings, SchedulerSettings, WorkerSettings
 
@@ -190,3 +191,18 @@ def test_scrapers_find_each_process_on_a_port_of_its_own(
 
     assert named == {"scheduler": 9200, "worker-1": 9201, "worker-2": 9202}
     assert SchedulerSettings.from_env(unnamed["worker-1"]).metrics.port == 0
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize(("why", "hinted"), [("SIGKILL", True), ("exit code 1", False)])
+def test_a_process_that_the_kernel_killed_comes_with_a_hint(why: str, hinted: bool) -> None:
+    """Nobody else sends SIGKILL to a stack that starts: it is want of memory, and says so."""
+    started = enter(StackPlan(Path("/a")), {})
+    started.supervisor.failure = StartFailure("worker-1", why)
+    started.supervisor.failed.set()
+
+    with GatewayClient(started.url) as client, pytest.raises(CommandFailed) as caught:
+        started.wait_until_ready(client, timeout_s=1, notify=lambda _: None)
+
+    assert caught.value.message == f"worker-1 can't start ({why})"
+    assert ("memory" in (caught.value.hint or "")) is hinted
