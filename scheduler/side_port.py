@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ AT_ONCE: Final = 8
 """Connections that are answered at a time; one more is closed."""
 STALL_S: Final = 5.0
 """How long a client may take to say what it wants."""
+
+SHORT_S: Final = 0.2
+"""Between two tries to take a connection where one failed."""
 
 NOWHERE: Final = CODES["route_not_found"].status
 
@@ -95,14 +99,34 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, host: str, port: int, served: Pages) -> None:
         self.address_family = AF_INET6 if ":" in host else AF_INET
         self.served = served
+        self._is_short = False
         self._places = threading.BoundedSemaphore(AT_ONCE)
         super().__init__((host, port), _Answer)
 
+    def get_request(self) -> tuple[socket, Any]:
+        """Raises OSError, after a pause: a connection that can't be taken for want of files stays
+        there to be taken, and the loop would ask again at once and for ever.
+        """
+        try:
+            taken = super().get_request()
+        except OSError as error:
+            if not self._is_short:
+                log.error("side_port_short", error=error.strerror)
+            self._is_short = True
+            time.sleep(SHORT_S)
+            raise
+        self._is_short = False
+        return taken
+
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except (RuntimeError, MemoryError):  # no thread could be started
+            self._places.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.client import HTTPConnection
 
 import pytest
+from structlog.testing import capture_logs
 
 from cli.redis_server import free_port
 from scheduler.side_port import AT_ONCE, pages, side_port
@@ -86,6 +90,52 @@ def test_a_crowd_of_silent_clients_is_bounded(port: int) -> None:
     finally:
         for each in held:
             each.close()
+
+
+@pytest.fixture
+def files() -> Iterator[Callable[[int], None]]:
+    """Says how many files this process may open; 0: as many as before."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield lambda count: resource.setrlimit(resource.RLIMIT_NOFILE, (count or soft, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_without_files_it_waits_for_some(port: int, files: Callable[[int], None]) -> None:
+    """A connection that can't be taken costs no processor, is told once in the log, and is answered
+    as soon as a file is to be had.
+    """
+    with socket.socket() as client, capture_logs() as lines:
+        client.settimeout(10)
+        files(3)
+        client.connect((HOST, port))
+        client.sendall(b"GET /health/live HTTP/1.0\r\n\r\n")
+        began = time.process_time()
+        while not lines:
+            time.sleep(0.01)
+        time.sleep(0.5)
+        spent_s = time.process_time() - began
+        files(0)
+
+        assert client.recv(100).startswith(b"HTTP/1.0 200 ")
+    assert spent_s < 0.25
+    assert [line["event"] for line in lines] == ["side_port_short"]
+
+
+def test_a_place_is_given_back_where_no_thread_could_be_started(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More connections than there are places fail so, and then one is answered."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as short:
+        short.setattr(threading.Thread, "start", start)
+        for _ in range(AT_ONCE + 1):
+            with socket.create_connection((HOST, port), timeout=10) as client:
+                assert client.recv(1) == b""
+
+    assert ask(port, "/health/live")[0] == 200
 
 
 def test_a_port_that_is_taken_stops_the_start() -> None:
