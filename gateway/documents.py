@@ -99,7 +99,7 @@ class Documents:
             "estimated_wait_error_ms": max(row.estimated_wait_error_ms for row in rows),
             "oldest_wait_ms": max(row.oldest_wait_ms for row in rows),
             "waiting_callers": sum(each.waiting_callers for each in snapshot.gateways),
-            "redis_memory_ratio": round(snapshot.memory_share, 4),
+            "redis_memory_ratio": round(snapshot.memory_ratio, 4),
             "refused_recently": sum(refused.values()),
             "refused_codes": refused,
             "artifacts": [
@@ -109,7 +109,7 @@ class Documents:
                     **load_of(row),
                     "batch_queue_depth": row.batch_depth,
                     "mean_service_ms": row.mean_service_ms,
-                    "mean_frame_ms": row.frame_ms,
+                    "mean_frame_ms": row.mean_frame_ms,
                     "budget_used": row.budget_used,
                     "estimated_wait_error_ms": row.estimated_wait_error_ms,
                     "estimated_wait_bias_ms": row.estimated_wait_bias_ms,

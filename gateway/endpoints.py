@@ -17,7 +17,7 @@ from gateway.evidence import EvidenceReader
 from gateway.ids import check_id, is_id
 from gateway.results import ResultReader
 from gateway.schema import CancellationRequest, OutcomeRequest, parse, refuse_unknown
-from scheduler.cancellation import Cancellation
+from scheduler.cancellation import Cancellation, Kind
 from shared.errors import SpeechError
 
 
@@ -90,8 +90,8 @@ def _path_id(request: Request) -> str:
     return id_
 
 
-def _cancelled_id(values: dict[str, Any]) -> tuple[Any, str]:
-    """The kind (``turn`` or ``request``) and the id of what is to be cancelled."""
+def _cancelled_id(values: dict[str, Any]) -> tuple[Kind, str]:
+    """What is to be cancelled: its kind and its id. Raises SpeechError."""
     body = parse(CancellationRequest, values)
     refuse_unknown(body.unknown())
     turn, request_id = body.cancellation_id, body.request_id

@@ -13,10 +13,12 @@ from shared.errors import SpeechError
 
 IDEMPOTENCY_HEADER: Final = "idempotency-key"
 
-ID: Final = {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"}
+_FORM: Final = "[A-Za-z0-9._:-]{1,128}"
+
+ID: Final = {"type": "string", "pattern": f"^{_FORM}$"}
 """What an id may be, as JSON Schema says it."""
 
-_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_ID: Final = re.compile(_FORM)
 
 
 def is_id(value: object) -> bool:

@@ -74,6 +74,8 @@ def _start(chunk_transport: str) -> dict[str, Any]:
 
 
 class MultipartMixed:
+    """Facts as JSON parts, frames as WAV parts with theirs in headers."""
+
     content_type = f"multipart/mixed; boundary={BOUNDARY}"
 
     def start(self) -> bytes:
@@ -117,6 +119,8 @@ def _part(payload: bytes, *header_lines: str) -> bytes:
 
 
 class JsonlBase64:
+    """Every event a line of JSON, frames as WAV in base64."""
+
     content_type = "application/x-ndjson"
 
     def start(self) -> bytes:

@@ -60,7 +60,7 @@ class QueueLoad:
     ended_by: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def frame_ms(self) -> float:
+    def mean_frame_ms(self) -> float:
         """Measured service per frame that was spoken; 0.0 before anything was."""
         return self.mean_service_ms / self.mean_frames if self.mean_frames else 0.0
 
@@ -94,14 +94,14 @@ class LoadSnapshot:
     queues: dict[str, QueueLoad] = field(default_factory=dict)
     workers: tuple[dict[str, Any], ...] = ()
     gateways: tuple[GatewayLoad, ...] = ()
-    memory_share: float = 0.0
+    memory_ratio: float = 0.0
 
     def queue(self, name: str) -> QueueLoad:
         return self.queues.get(name, QueueLoad(name))
 
     @property
     def memory_low(self) -> bool:
-        return self.memory_share >= MEMORY_LIMIT
+        return self.memory_ratio >= MEMORY_LIMIT
 
 
 class Load:
@@ -115,15 +115,15 @@ class Load:
         """Raises :class:`SpeechError` ``queue_unavailable`` when Redis is away."""
         with refusing_when_away():
             reply = await self._scripts.call("load")
-            memory = await self._memory_share()
+            memory = await self._memory_ratio()
         return parse(reply, memory)
 
-    async def _memory_share(self) -> float:
+    async def _memory_ratio(self) -> float:
         try:
             info = await self._redis.info("memory")
         except ResponseError:
             return 0.0  # a server without INFO sets no limit that could be known
-        return _share(info)
+        return _used_ratio(info)
 
 
 def read_load(redis: BlockingRedis, scripts: Scripts) -> LoadSnapshot:
@@ -133,15 +133,15 @@ def read_load(redis: BlockingRedis, scripts: Scripts) -> LoadSnapshot:
         info: Any = redis.info("memory")
     except ResponseError:
         return parse(reply)
-    return parse(reply, _share(info))
+    return parse(reply, _used_ratio(info))
 
 
-def _share(info: Mapping[str, Any]) -> float:
+def _used_ratio(info: Mapping[str, Any]) -> float:
     limit = int(info.get("maxmemory", 0))
     return int(info["used_memory"]) / limit if limit else 0.0
 
 
-def parse(reply: list[bytes], memory_share: float = 0.0) -> LoadSnapshot:
+def parse(reply: list[bytes], memory_ratio: float = 0.0) -> LoadSnapshot:
     """What the load script says."""
     queues, workers, gateways = _sections(reply)
     loads = [_queue_load(text) for text in queues]
@@ -152,7 +152,7 @@ def parse(reply: list[bytes], memory_share: float = 0.0) -> LoadSnapshot:
             GatewayLoad(name.decode(), int(age), int(callers))
             for name, age, callers in zip(*(gateways[i::3] for i in range(3)), strict=True)
         ),
-        memory_share=memory_share,
+        memory_ratio=memory_ratio,
     )
 
 

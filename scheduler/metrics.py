@@ -52,7 +52,7 @@ def _server(snapshot: LoadSnapshot) -> Iterator[Metric]:
     yield _gauge(
         "redis_memory_ratio",
         "Used share of Redis's memory limit, 0 without a limit",
-        snapshot.memory_share,
+        snapshot.memory_ratio,
     )
     alive = GaugeMetricFamily(
         f"{PREFIX}_workers_alive", "Workers with a live heartbeat", labels=["state"]

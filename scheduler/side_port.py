@@ -40,6 +40,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Page:
+    """What is answered at one path."""
+
     status: int
     body: bytes
     content_type: str = "text/plain; charset=utf-8"

@@ -67,6 +67,8 @@ class OtlpSpans:
 
 
 class OtlpSpan:
+    """``shared.tracing.Span`` that is sent once it has ended."""
+
     def __init__(self, tracer: trace.Tracer, span: trace.Span) -> None:
         self._tracer = tracer
         self._span = span
@@ -90,13 +92,11 @@ class OtlpSpan:
         )
         span.end(_unix_ns(ended_ms))
 
-    def end(
-        self, failure: str | None = None, at_ms: float | None = None, **facts: Attribute | None
-    ) -> None:
+    def end(self, failure: str | None = None, **facts: Attribute | None) -> None:
         self._span.set_attributes(_known(facts))
         if failure is not None:
             self._span.set_status(Status(StatusCode.ERROR, failure))
-        self._span.end(_unix_ns(at_ms))
+        self._span.end()
 
 
 def _remote(parent: TraceContext) -> NonRecordingSpan:

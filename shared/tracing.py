@@ -48,9 +48,9 @@ class TraceContext:
 
 
 class Span(Protocol):
-    """An interval that began. ``context`` is what its children have for a parent.
+    """An interval that began, and ends now. ``context`` is what its children have for a parent.
 
-    Times are those of ``monotonic_ms``; None stands for now.
+    Times are those of ``monotonic_ms``; None stands for now. ``failure`` is the code of one.
     """
 
     @property
@@ -60,13 +60,11 @@ class Span(Protocol):
         self, name: str, began_ms: float, ended_ms: float | None, **facts: Attribute | None
     ) -> None: ...
 
-    def end(
-        self, failure: str | None = None, at_ms: float | None = None, **facts: Attribute | None
-    ) -> None: ...
+    def end(self, failure: str | None = None, **facts: Attribute | None) -> None: ...
 
 
 class Spans(Protocol):
-    """Records the spans of one process."""
+    """Records the spans of one process. ``serves``: a caller waits for what happens in it."""
 
     def begin(
         self, name: str, parent: TraceContext | None, began_ms: float, *, serves: bool = False
@@ -86,13 +84,13 @@ class Unrecorded:
     ) -> None:
         pass
 
-    def end(
-        self, failure: str | None = None, at_ms: float | None = None, **facts: Attribute | None
-    ) -> None:
+    def end(self, failure: str | None = None, **facts: Attribute | None) -> None:
         pass
 
 
 class NoSpans:
+    """Records nothing: there is no endpoint to send spans to."""
+
     def begin(
         self, name: str, parent: TraceContext | None, began_ms: float, *, serves: bool = False
     ) -> Span:

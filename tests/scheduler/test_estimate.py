@@ -99,7 +99,7 @@ async def test_measured_pace_and_used_budget_take_the_warm_ups_place(fake: Deplo
 
     load = await load_of(fake)
     assert load.mean_service_ms == pytest.approx(2000, abs=200)
-    assert load.frame_ms == pytest.approx(200, abs=20)
+    assert load.mean_frame_ms == pytest.approx(200, abs=20)
     assert load.budget_used == pytest.approx(0.25)
 
     await fake.admit("b", max_frames=40)
