@@ -26,7 +26,7 @@ def run(wish: QueueWish) -> None:
     check_places(wish.report_file, wish.tables_file)
     with worker_extra("measuring"):
         from benchmarks.queue import run as bench
-        from benchmarks.queue.pickup import NotServed
+        from benchmarks.queue.asking import NotServed
         from benchmarks.queue.show import tables
         from benchmarks.show import print_tables
         from cli.bench_stack import paced_target

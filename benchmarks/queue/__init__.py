@@ -2,6 +2,7 @@
 
 records   what was measured, frozen
 bounds    what was promised of each number, and whether it holds
+asking    how it is asked for, and waited for
 pickup    from POST to claim on an idle worker
 cancels   from a cancel to the lane's next claim
 door      admissions and refusals per second of a gateway's processor

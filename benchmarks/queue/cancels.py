@@ -10,7 +10,7 @@ from typing import Final
 from redis import Redis
 
 from benchmarks.client import Caller
-from benchmarks.queue.pickup import claimed_ms, depth_is, idle, spoken
+from benchmarks.queue.asking import claimed_ms, depth_is, idle, spoken
 from benchmarks.target import Target
 from shared.paths import CANCELLATIONS
 from shared.wav import FRAME_MS

@@ -12,7 +12,7 @@ from redis import Redis
 
 from benchmarks.client import Caller
 from benchmarks.processes import ProcessorTime
-from benchmarks.queue.pickup import NotServed, depth_is, idle, spoken
+from benchmarks.queue.asking import NotServed, depth_is, idle, spoken
 from benchmarks.queue.records import Cost, Costs
 from benchmarks.target import Target
 from shared.wav import FRAME_MS

@@ -13,7 +13,7 @@ from redis import Redis
 
 from benchmarks.client import Caller, Reply
 from benchmarks.processes import ProcessorTime
-from benchmarks.queue.pickup import NotServed, depth_is, spoken
+from benchmarks.queue.asking import NotServed, depth_is, spoken
 from benchmarks.queue.records import Door
 from benchmarks.target import PacedPlan, Target
 from shared.paths import SPEECH

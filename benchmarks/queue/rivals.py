@@ -25,8 +25,8 @@ from rq import Queue
 
 from benchmarks.client import Caller
 from benchmarks.processes import ProcessorTime
+from benchmarks.queue.asking import NotServed, spoken
 from benchmarks.queue.model import FRAMES, speech
-from benchmarks.queue.pickup import NotServed, spoken
 from benchmarks.queue.records import Server, Tail
 from benchmarks.target import Target
 from benchmarks.timing import repeated, take_turns
