@@ -52,8 +52,9 @@ def places_for(max_connections: int) -> Places:
     if limit == resource.RLIM_INFINITY:
         limit = wanted
     if limit < max_connections + OTHERS:
-        takes = f"at most {max(limit - OTHERS, 0)} where a process may open {limit} files"
-        raise SettingsError(MAX_CONNECTIONS, f"{takes} (ulimit -Hn)")
+        takes = f"at most {limit - OTHERS}" if limit > OTHERS else f"more than {OTHERS} files"
+        where = f"where a process may open {limit} files (ulimit -Hn)"
+        raise SettingsError(MAX_CONNECTIONS, f"{takes} {where}")
     return Places(limit - OTHERS)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -73,6 +74,7 @@ class RedisServer:
             ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            restore_signals=False,  # a file that may not grow is an error to it, and no signal
         )
         deadline = time.monotonic() + WAIT_S
         while True:
@@ -84,6 +86,11 @@ class RedisServer:
                 if time.monotonic() > deadline or self._process.poll() is not None:
                     raise
                 time.sleep(0.02)
+
+    def fill_disk(self, is_full: bool = True) -> None:
+        """From now on none of its files can grow; or they can again."""
+        _, hard = resource.prlimit(self.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (1 if is_full else hard, hard))
 
     def stop(self, *, kill: bool = False) -> None:
         if self._process is None:

@@ -91,3 +91,23 @@ async def test_ten_seconds_without_redis(open_site: OpenSite) -> None:
         assert {each.attempt for each in heard} == {1}
         await site.settled()
         assert set(site.ready_workers()) == workers
+
+
+async def test_a_full_disk_under_redis(open_site: OpenSite) -> None:
+    """It answers and takes no writes: newcomers are refused with the code, and nobody inside loses
+    a word. As soon as there is room all goes on, and nobody is started again.
+    """
+    async with open_site() as site:
+        heard, answers = await busy(site)
+        site.server.fill_disk()
+        await site.serving(site.url, wanted=False)
+        refused = await site.callers.speak(site.url, 10)
+        site.server.fill_disk(False)
+        await site.serving(site.url)
+
+        await asyncio.gather(*answers)
+
+        assert (refused.status, refused.code) == (503, "queue_unavailable")
+        assert {(each.status, each.code) for each in heard} == {(200, None)}
+        assert {each.pcm == each.undisturbed(FRAMES) for each in heard} == {True}
+        assert any("MISCONF" in each.said for each in site.processes)
