@@ -80,6 +80,19 @@ async def test_a_damaged_job_is_reaped(fake: Deployment, damage: Damage) -> None
 
 
 @damaged
+async def test_a_damaged_record_borrows_nothing(fake: Deployment, damage: Damage) -> None:
+    """What the record that was looked at before it holds makes no damaged one whole."""
+    fake.worker()
+    jobs = [(await fake.admit(f"r{number}")).job_id for number in range(3)]
+    damage(fake, fake.keys.job(jobs[1]))
+
+    fake.reap()
+
+    left: Any = fake.redis.zrange(fake.keys.waiting(QUEUE), 0, -1)
+    assert [job.decode() for job in left] == [jobs[0], jobs[2]]
+
+
+@damaged
 async def test_a_damaged_record_breaks_no_call(fake: Deployment, damage: Damage) -> None:
     """Its worker, its callers and whoever uses its ids get an answer, before any reap."""
     work = fake.worker()

@@ -14,16 +14,15 @@ local function now_ms()
   return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 end
 
--- HMGET as a table by field name; a missing field is nil, and so is each of a key that is no hash.
-local function read_job(id, ...)
-  local names = {...}
-  local values = redis.pcall('HMGET', key('job', id), unpack(names))
-  local job = {}
-  if values.err then return job end
-  for i, name in ipairs(names) do
-    if values[i] then job[name] = values[i] end
-  end
+-- HMGET into a table by field name; a missing field is nil, and so is each of a key that is no hash.
+local function read_into(job, id, names)
+  local values = redis.pcall('HMGET', NS .. ':job:' .. id, unpack(names))
+  for i = 1, #names do job[names[i]] = values[i] or nil end
   return job
+end
+
+local function read_job(id, ...)
+  return read_into({}, id, {...})
 end
 
 -- A number as Redis counts with it: no sign, no fraction. Else nil. What is taken off a count is written

@@ -7,17 +7,27 @@ local LOOK = {'state', 'queue', 'principal', 'request_id', 'payload', 'fingerpri
 local RECORD = {'execution', 'first_audio_ms', 'cancellation_id', 'solo', 'wait_bound_ms',
   'total_bound_ms', 'expected_wait_ms', 'worker_id', unpack(LOOK)}
 
+-- As count_in, where nobody asks which number.
+local function is_count(text)
+  return text and #text < 16 and string.find(text, '^%d+$')
+end
+
+-- Whether a key may be used by what this command is for, which counts its members.
+local function takes(command, k)
+  return type(redis.pcall(command, k)) == 'number'
+end
+
 -- The record of a job that lives, in this state if one is named; nil if it has not all that the rules
--- need, its events and listeners included. fields: LOOK, or all.
-local function intact(id, state, fields)
-  local job = read_job(id, unpack(fields or RECORD))
+-- need, its events and listeners included. fields: LOOK, or all; into: a table that held the same before.
+local function intact(id, state, fields, into)
+  local job = read_into(into or {}, id, fields or RECORD)
   local lives = job.state == 'waiting' or job.state == 'running'
   local whole = lives and (not state or job.state == state) and job.queue and job.principal
-    and job.request_id and job.payload and job.fingerprint and count_in(job.seq)
-    and count_in(job.admitted_ms) and count_in(job.deadline_ms) and count_in(job.attempt)
-    and count_in(job.frames) and count_in(job.budget) and CLASS[class_of(job.line or '') or '']
-    and (job.state == 'waiting' or count_in(job.attempt_ms))
-    and holds(key('events', id), 'stream') and holds(key('listeners', id), 'zset')
+    and job.request_id and job.payload and job.fingerprint and is_count(job.seq)
+    and is_count(job.admitted_ms) and is_count(job.deadline_ms) and is_count(job.attempt)
+    and is_count(job.frames) and is_count(job.budget) and CLASS[class_of(job.line or '') or '']
+    and (job.state == 'waiting' or is_count(job.attempt_ms))
+    and takes('XLEN', NS .. ':events:' .. id) and takes('ZCARD', NS .. ':listeners:' .. id)
   return whole and job or nil
 end
 
