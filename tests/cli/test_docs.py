@@ -31,7 +31,10 @@ from shared.tiers import TIERS
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
 PACKAGES = ("gateway", "gpu_worker", "scheduler", "shared")
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+PAGES = sorted(
+    [*(ROOT / name for name in ("README.md", "CHANGELOG.md", "demo_voice/README.md"))]
+    + [*DOCS.rglob("*.md")]
+)
 
 
 def read(name: str) -> str:
