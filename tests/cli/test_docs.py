@@ -31,10 +31,8 @@ from shared.tiers import TIERS
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
 PACKAGES = ("gateway", "gpu_worker", "scheduler", "shared")
-PAGES = sorted(
-    [*(ROOT / name for name in ("README.md", "CHANGELOG.md", "demo_voice/README.md"))]
-    + [*DOCS.rglob("*.md")]
-)
+FRONT = ("README.md", "CHANGELOG.md", "demo_voice/README.md")
+PAGES = sorted([*(ROOT / name for name in FRONT), *DOCS.rglob("*.md")])
 
 
 def read(name: str) -> str:
