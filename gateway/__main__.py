@@ -128,7 +128,7 @@ class Server(uvicorn.Server):
 
     def _drained(self, grace: Countdown) -> bool:
         """Whether nobody is inside any more, or nobody can be waited for any longer."""
-        inside = self._gateway.at_once.open
+        inside = self._gateway.open_requests.count
         if not self._said_draining:
             self._said_draining = True
             log.info("draining", open_requests=inside)

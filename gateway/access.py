@@ -1,11 +1,10 @@
 """One structured line per request: ids, code, status, latency and bytes; never what was said.
 
-Also counts recent refusals, which an autoscaler wants to know of.
+It also notes refusals for want of capacity (``gateway.refusals``).
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from typing import Any, Final
 
 import structlog
@@ -15,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.envelope import REQUEST_ID_HEADER, id_headers
 from gateway.ids import readable_id
 from gateway.metrics import OK, GatewayMetrics
+from gateway.refusals import Refusals
 from shared.clock import monotonic_ms
 from shared.errors import CODES, NOT_NOW
 from shared.paths import (
@@ -30,7 +30,6 @@ from shared.tracing import HEADER, Span, Spans, TraceContext, Unrecorded
 
 ENTRY: Final = "psionic.access"
 ROUTE: Final = "psionic.route"
-WINDOW_MS: Final = 60_000.0
 POLLED: Final = (METADATA, LOAD, METRICS)
 """Like probes, asked again and again by machines."""
 
@@ -52,23 +51,6 @@ def entry_of(scope: Scope) -> dict[str, Any]:
     """What the request's line will say; routes add ids and codes to it."""
     entry: dict[str, Any] = scope.setdefault(ENTRY, {})
     return entry
-
-
-class Refusals:
-    """Refusals for want of capacity, in this gateway, within the last minute."""
-
-    def __init__(self) -> None:
-        self._noted: deque[tuple[float, str]] = deque(maxlen=100_000)
-
-    def note(self, code: str) -> None:
-        self._noted.append((monotonic_ms(), code))
-
-    def recent(self) -> dict[str, int]:
-        """How many there were of each code, the most frequent first."""
-        horizon = monotonic_ms() - WINDOW_MS
-        while self._noted and self._noted[0][0] < horizon:
-            self._noted.popleft()
-        return dict(Counter(code for _, code in self._noted).most_common())
 
 
 class AccessLog:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from gateway.access import UNMATCHED, AccessLog, Refusals
+from gateway.access import UNMATCHED, AccessLog
 from gateway.auth import Authentication, Principals
 from gateway.business import OutcomeRecorder
 from gateway.console import Console
@@ -28,13 +28,15 @@ from gateway.failures import Failures
 from gateway.formats import PLAIN_FORMATS
 from gateway.hints import CarrierPush, Hints, Push
 from gateway.metrics import GatewayMetrics
+from gateway.open_requests import OpenRequests
 from gateway.openapi import document
 from gateway.probes import Probes
+from gateway.refusals import Refusals
 from gateway.results import ResultReader
 from gateway.routes import speech_routes
 from gateway.samples import Budget
 from gateway.speech import Speech
-from gateway.speech_endpoint import AtOnce, SpeechEndpoint
+from gateway.speech_endpoint import SpeechEndpoint
 from gateway.validation import Validator
 from scheduler.admission import Admission
 from scheduler.business_outcomes import BusinessOutcomes
@@ -85,7 +87,7 @@ class Gateway:
         self.metrics = GatewayMetrics((SPEECH, OPENAI_SPEECH))
         self.speech = Speech(self.listeners, self.facts, self._hints, queue.namespace, self.metrics)
         self.budget = Budget()
-        self.at_once = AtOnce(settings.max_connections, self.metrics.inside)
+        self.open_requests = OpenRequests(settings.max_connections, self.metrics.inside)
         self._refusals = Refusals()
         self.formats = formats
         self._documents = Documents(settings, registry, self.facts, self._refusals, formats)
@@ -123,7 +125,7 @@ class Gateway:
                 self.facts,
                 self._registry.default,
                 lenient=is_lenient,
-                at_once=self.at_once,
+                open_requests=self.open_requests,
                 door=self.speech.door,
             )
             for is_lenient in (False, True)

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gateway import runtime
-from gateway.access import Refusals
 from gateway.envelope import EXECUTION_MODE
 from gateway.facts import Facts
+from gateway.refusals import Refusals
 from gateway.service_answers import Worker
 from gateway.text import NORMALIZATIONS
 from gateway.worker_section import codec_capabilities, load_of, worker_section

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
 from typing import Any, Final
 
 from starlette.datastructures import Headers
@@ -22,6 +21,7 @@ from gateway.envelope import error_response
 from gateway.facts import Facts
 from gateway.ids import RequestIds
 from gateway.metrics import CLIENT_GONE
+from gateway.open_requests import OpenRequests
 from gateway.presence import Presence
 from gateway.schema import (
     SpeechRequest,
@@ -49,7 +49,7 @@ class SpeechEndpoint:
         default: Artifact,
         *,
         lenient: bool,
-        at_once: AtOnce,
+        open_requests: OpenRequests,
         door: Door,
     ) -> None:
         self._validator = validator
@@ -57,12 +57,12 @@ class SpeechEndpoint:
         self._facts = facts
         self._default = default
         self._lenient = lenient
-        self._at_once = at_once
+        self._open = open_requests
         self._door = door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with self._at_once:
+            with self._open:
                 await self._answer(scope, receive, send)
         except ClientDisconnect:
             entry_of(scope)["code"] = CLIENT_GONE
@@ -72,7 +72,7 @@ class SpeechEndpoint:
         headers = Headers(scope=scope)
         ids = RequestIds(headers)
         try:
-            self._at_once.check()
+            self._open.check()
             values = await read_json(headers, receive)
             arrived_ms = monotonic_ms()
             ids.read(values)
@@ -115,28 +115,3 @@ def _patience_s(values: dict[str, Any]) -> float:
     """How long the caller waits, as far as a body says so that nobody has checked yet."""
     given = values.get("timeout_ms")
     return given / 1000 if type(given) is int and 0 < given < MOST_PATIENCE_MS else math.inf
-
-
-class AtOnce:
-    """A bound on the speech requests that are open in this process."""
-
-    def __init__(self, most: int, told: Callable[[int], None] = lambda _: None) -> None:
-        """``told`` hears how many are open whenever that changes."""
-        self.most = most
-        self.open = 0
-        self._told = told
-
-    def __enter__(self) -> None:
-        self.open += 1
-        self._told(self.open)
-
-    def __exit__(self, *_: object) -> None:
-        self.open -= 1
-        self._told(self.open)
-
-    def check(self) -> None:
-        """Raises SpeechError("too_many_waiting")."""
-        if self.open > self.most:
-            raise SpeechError(
-                "too_many_waiting", "this gateway has too many open requests", retry_after_s=1.0
-            )

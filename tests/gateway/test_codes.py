@@ -152,7 +152,7 @@ async def hopeless(world: World) -> Answer:
 
 
 async def crowded(world: World) -> Answer:
-    world.gateway.at_once.most = 0
+    world.gateway.open_requests.most = 0
     return await refused(world)
 
 

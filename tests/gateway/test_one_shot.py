@@ -258,7 +258,7 @@ async def test_the_worker_gets_the_call_and_nothing_else(world: World) -> None:
 
 async def test_a_bound_on_open_requests_answers_in_the_envelope(world: World) -> None:
     """Past the bound of one gateway's open requests: 429 before the body is looked at."""
-    world.gateway.at_once.most = 1
+    world.gateway.open_requests.most = 1
     inside = world.post(HELLO)
     await world.worker.hints.get()
 
@@ -266,5 +266,5 @@ async def test_a_bound_on_open_requests_answers_in_the_envelope(world: World) ->
 
     assert (answer.status, answer.code) == (429, "too_many_waiting")
     await inside.hang_up()
-    assert world.gateway.at_once.open == 0
+    assert world.gateway.open_requests.count == 0
     assert (await world.get(SPEECH + "/r2")).code == "result_not_found"
