@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.gpu_worker.tiny import (
     generation,
     make_engine,
     random_mimi,
+    random_model,
     run,
     run_until,
 )
@@ -95,6 +97,25 @@ def test_a_row_that_is_not_finite_ends_alone(where: str) -> None:
     assert end.frame_count == len(log.frames("a")) < 30
     assert log.pcm("b") == alone.pcm("b")
     assert run(engine, [good]).pcm("b") == alone.pcm("b")
+    assert bool(step.cache.values.isfinite().all() & step.cache.keys.isfinite().all())
+
+
+def test_a_word_whose_weights_are_not_finite_fails_who_says_it() -> None:
+    """Each time, in any lane; its neighbours' bits and those of what comes next are as ever."""
+    model = random_model()
+    model.text_embeddings.weight[ord("z")] = float("nan")
+    engine, step = make_engine(model)
+    bad, good = generation("a", text="fizz"), generation("b", text="x", max_frames=12, seed=4)
+    alone = run(engine, [good])
+
+    beside = run(engine, [bad, good])
+    everywhere = run(engine, [replace(bad, key=str(lane)) for lane in range(LANES)])
+
+    assert beside.pcm("b") == alone.pcm("b")
+    ends = [beside.end("a"), *(everywhere.end(str(lane)) for lane in range(LANES))]
+    assert {(end.failure_code, end.frame_count) for end in ends} == {("csm_synthesis_failed", 0)}
+    after = run(engine, [replace(good, key=str(lane)) for lane in range(LANES)])
+    assert {after.pcm(str(lane)) == alone.pcm("b") for lane in range(LANES)} == {True}
     assert bool(step.cache.values.isfinite().all() & step.cache.keys.isfinite().all())
 
 
