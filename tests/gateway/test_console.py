@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 import tomllib
 from importlib.resources import files
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from starlette.datastructures import Headers
 
+from cli.limits import unknown_words
 from gateway.console import SCRIPTS
 from shared.settings import GatewaySettings
 from tests.gateway.world import World, gateway_settings
@@ -71,6 +73,18 @@ async def test_nothing_in_the_page_makes_markup_of_text(world: World) -> None:
     assert re.findall(sinks, page) == []
     assert re.findall(stores, page) == []
     assert re.findall(r"<[a-z][^>]*\s(?:on\w+|style)=", page) == []
+
+
+def test_the_text_that_is_there_is_one_that_the_demo_knows() -> None:
+    """Who presses Speak without typing hears words, and so does who types `make speak`."""
+    page = (PAGE / "console.html").read_text(encoding="utf-8")
+    make = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (typed,) = re.findall(r'<textarea id="text"[^>]*>([^<]+)</textarea>', page)
+    (spoken,) = re.findall(r"^TEXT \?= (.+)$", make, re.M)
+    demo = files("shared") / "governance" / "spoken_demo" / "manifest.json"
+    limits = json.loads(demo.read_text(encoding="utf-8"))["speech_limits"]
+
+    assert unknown_words(f"{typed} {spoken}", limits["vocabulary"]) == ()
 
 
 def test_the_page_s_files_come_with_the_package() -> None:
