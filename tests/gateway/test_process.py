@@ -175,6 +175,7 @@ def test_a_drain_serves_those_inside(process: Process, threads: ThreadPoolExecut
 
     turned_away = process.post({"input": "Hello."})
     reasons = process.http.get("/health/ready").json()["reasons"]
+    wait_until(lambda: any(line["event"] == "draining" for line in process.lines))
     process.worker.post(claim, 0)
     process.worker.end(claim, 1)
 
