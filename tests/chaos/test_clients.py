@@ -15,7 +15,7 @@ import pytest
 from tests.chaos.callers import JSONL, RAW, Heard, asked
 from tests.chaos.conftest import OpenSite
 from tests.chaos.raw import RawClient, speech_request
-from tests.chaos.site import Site
+from tests.chaos.site import SETTLE_S, Site
 from tests.conftest import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
@@ -60,7 +60,7 @@ async def test_readers_who_do_not_read(open_site: OpenSite, byte_a_second: bool)
             sipping = [asyncio.create_task(sip(each)) for each in clients if byte_a_second]
             await site.running(16)
             heard = await site.callers.speak(site.url, 40, stream=JSONL)
-            await until(lambda: not site.books().live, 30)
+            await until(lambda: not site.books().live, SETTLE_S)
             assert heard.pcm == heard.undisturbed(40)
             resident.append(gateway.rss)
             for task in sipping:

@@ -57,7 +57,7 @@ async def test_the_lanes_of_a_killed_gateway_are_free_soon(open_site: OpenSite) 
         await site.waiting(4)
         site.living("gateway")[0].kill()
         killed = time.monotonic()
-        await until(lambda: site.books().idle, 20)
+        await until(lambda: site.books().idle)
         free_s = time.monotonic() - killed
         heard = await asyncio.gather(*answers)
 
@@ -79,7 +79,7 @@ async def test_a_gateway_that_stalls_past_its_callers_lapse(open_site: OpenSite)
         stalled = site.living("gateway")[0]
         stalled.stop()
         other = await site.callers.speak(site.urls[1], 20)
-        await until(lambda: not site.books().live, 20)
+        await until(lambda: not site.books().live)
         stalled.go_on()
         await asyncio.gather(*answers)
 

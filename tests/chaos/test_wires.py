@@ -42,7 +42,7 @@ async def test_a_worker_that_redis_cannot_hear(open_site: OpenSite, how: str) ->
         await asyncio.gather(*answers)
         written = [site.events_of(each.request_id) for each in heard]
         wire.mend()
-        await until(lambda: lonely.said.count("lease_lost") == 4, 20)
+        await until(lambda: lonely.said.count("lease_lost") == 4)
         await site.settled()
 
         assert {(each.status, each.code) for each in heard} == {(200, None)}

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.gateway.world import World
+from tests.gateway.world import PATIENCE_S, World
 
 
 async def test_ready_needs_a_ready_worker(world: World) -> None:
@@ -36,7 +36,7 @@ async def test_a_dead_renewal_is_not_live(world: World, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(type(world.gateway.listeners), "_renew", fail)
     world.post({"input": "Hello."})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await fails.wait()
     await asyncio.sleep(0)
 

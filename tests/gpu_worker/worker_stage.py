@@ -296,7 +296,8 @@ async def fake_books(
 ) -> AsyncIterator[Deployment]:
     """The queue over a fake Redis whose clock the test moves."""
     settings = queue_settings(listener_ttl_ms=600_000)
-    async with over_fake(fake_server, fake_redis, settings, FakeClock(monkeypatch)) as books:
+    clock = FakeClock(monkeypatch, runs=True)
+    async with over_fake(fake_server, fake_redis, settings, clock) as books:
         yield books
 
 

@@ -217,16 +217,16 @@ class Deployment:
 
 
 class FakeClock:
-    """Moves the time that fakeredis tells, which is Redis's clock in these tests. ``frozen``: it
-    moves by no more than what it is told to, so that a run can be repeated exactly.
+    """The time that fakeredis tells, which is Redis's clock in these tests. It stands still but for
+    what a test moves it by, so that nothing lapses because the machine is busy, unless it ``runs``.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, frozen: bool = False) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, runs: bool = False) -> None:
         self.offset_s = 0.0
         began, real = time.time(), time.time
 
         def now() -> float:
-            return (began if frozen else real()) + self.offset_s
+            return (real() if runs else began) + self.offset_s
 
         monkeypatch.setattr(time, "time", now)
 
@@ -267,19 +267,6 @@ async def fake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Deployment]:
     async with over_fake(fake_server, fake_redis, settings, FakeClock(monkeypatch)) as deployment:
-        yield deployment
-
-
-@pytest.fixture
-async def still(
-    fake_server: fakeredis.FakeServer,
-    fake_redis: redis.Redis,
-    settings: QueueSettings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> AsyncIterator[Deployment]:
-    """Over a fake Redis whose time stands still, but for what a test moves it by."""
-    clock = FakeClock(monkeypatch, frozen=True)
-    async with over_fake(fake_server, fake_redis, settings, clock) as deployment:
         yield deployment
 
 

@@ -30,7 +30,7 @@ class Queue(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._patch = pytest.MonkeyPatch()
-        self._clock = FakeClock(self._patch, frozen=True)
+        self._clock = FakeClock(self._patch)
         self._loop = asyncio.new_event_loop()
         server = fakeredis.FakeServer(version=(7, 0, 0))
         self.d = Deployment(

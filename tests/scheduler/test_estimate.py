@@ -19,12 +19,6 @@ def warm(deployment: Deployment, lanes: int = 1, step_ms: float | None = STEP_MS
     return work
 
 
-@pytest.fixture
-def fake(still: Deployment) -> Deployment:
-    """However busy the machine is: what is told here is told of exact times."""
-    return still
-
-
 async def load_of(deployment: Deployment) -> QueueLoad:
     return (await deployment.load.snapshot()).queue(QUEUE)
 

@@ -99,7 +99,7 @@ async def test_a_gateway_renews_as_soon_as_redis_is_back(
     real: Deployment, redis_server: RedisServer
 ) -> None:
     """However long its rounds are: those who wait with it may lapse a lease later."""
-    real.change(listener_renew_ms=600_000)
+    real.change(listener_renew_ms=600_000, listener_ttl_ms=60_000)
     redis_server.stop()
     with capture_logs() as logs:
         real.listeners.start()
@@ -123,7 +123,7 @@ async def test_redis_s_clock_put_back_makes_nobody_deaf(fake: Deployment) -> Non
         assert shape(await heard(caller)) == ["Claimed", 0, "End"]
         await caller.leave()
         fake.redis.delete(fake.keys.wake("g1"))  # as a minute without news does
-        await until(lambda: fake.reader.wakes.position == START, 10)
+        await until(lambda: fake.reader.wakes.position == START)
         fake.advance_ms(step)
     await fake.reader.close()
 

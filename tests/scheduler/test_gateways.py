@@ -19,7 +19,7 @@ async def test_a_gateway_says_how_many_wait_with_it_and_that_none_does(
     deployment.worker()
     listeners = deployment.listeners
     listeners.start()
-    await until(lambda: bool(deployment.redis.exists(deployment.keys.gateway("g1"))), 5)
+    await until(lambda: bool(deployment.redis.exists(deployment.keys.gateway("g1"))))
     assert await published(deployment) == [("g1", 0)]
 
     for number in range(3):

@@ -89,8 +89,8 @@ class Door:
 
 
 @pytest.fixture
-def door(still: Deployment) -> Door:
-    return Door(still, still.worker(lanes=1))
+def door(fake: Deployment) -> Door:
+    return Door(fake, fake.worker(lanes=1))
 
 
 async def test_before_anything_is_known_the_whole_sum_is_held(door: Door) -> None:

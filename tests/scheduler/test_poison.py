@@ -125,7 +125,7 @@ async def test_renewal_and_reading_survive_errors_of_redis(listening: Deployment
 
     causes = [entry["error"] for entry in logs if entry["event"] == "redis_away"]
     assert len(causes) == 1
-    assert "READONLY" in causes[0]
+    assert "read only replica" in causes[0]
 
     work.renew([(claim.job_id, claim.execution)])
     listening.redis.zadd(listening.keys.listeners(claim.job_id), {"g1|1": 1})

@@ -67,21 +67,21 @@ async def test_waiting_past_the_deadline_expires(fake: Deployment) -> None:
     assert record.end.failure_code == "queue_timeout"
 
 
-async def test_running_past_the_deadline_expires_after_a_moment(still: Deployment) -> None:
+async def test_running_past_the_deadline_expires_after_a_moment(fake: Deployment) -> None:
     """A worker gets a moment to end its overdue job itself, then the reaper does."""
-    work = still.worker()
-    admitted = await still.admit("r1", timeout_ms=1000)
-    claim = still.claim(work)
-    still.reap()
-    still.advance_ms(1200)
+    work = fake.worker()
+    admitted = await fake.admit("r1", timeout_ms=1000)
+    claim = fake.claim(work)
+    fake.reap()
+    fake.advance_ms(1200)
     work.renew([(claim.job_id, claim.execution)])
-    assert still.reap().expired == 0
-    still.advance_ms(400)
+    assert fake.reap().expired == 0
+    fake.advance_ms(400)
     work.renew([(claim.job_id, claim.execution)])
 
-    assert still.reap().expired == 1
+    assert fake.reap().expired == 1
 
-    record = await still.results.read(admitted.job_id)
+    record = await fake.results.read(admitted.job_id)
     assert record is not None
     assert record.end is not None
     assert record.end.failure_code == "generation_timeout"
