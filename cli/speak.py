@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from cli import audio_file, show, spoken
+from cli import audio_file, remedies, show, spoken
 from cli.artifacts import chosen_or_demo, open_artifact
 from cli.client import GatewayClient
+from cli.exits import REFUSED, CommandFailed
 from cli.limits import SpeechLimits, limits_on
 from cli.logs import LogStream
 from cli.show import Activity
@@ -22,7 +23,8 @@ from cli.spoken import Spoken
 from cli.stack import Stack
 from cli.stack_plan import StackPlan
 from gateway.spoken_en.speller import spoken_en
-from gateway.text import SPOKEN_EN
+from gateway.text import AS_SENT, SPOKEN_EN, spoken_text
+from shared.errors import SpeechError
 from shared.wav import FRAME_BYTES, FRAME_MS
 
 START_WAIT_S: Final = 180.0
@@ -110,6 +112,7 @@ def _spoken(wish: Wish, environment: Mapping[str, str]) -> Told:
 def _by_own_stack(
     wish: Wish, activity: Activity, signals: Signals, environment: Mapping[str, str]
 ) -> Told:
+    _checked(wish)
     with signals.raising():
         artifact = chosen_or_demo(wish.artifact, activity, environment)
         limits = _warned(wish, open_artifact(artifact).published_limits(), activity)
@@ -122,6 +125,16 @@ def _by_own_stack(
             answer = _ask(client, wish, activity)
         activity("shutting down")
     return Told(answer, limits)
+
+
+def _checked(wish: Wish) -> None:
+    """What its gateway would refuse the text for, before anybody waits for a model to load."""
+    try:
+        spoken_text(wish.text, SPOKEN_EN if wish.spell_out else AS_SENT)
+    except SpeechError as error:
+        raise CommandFailed(
+            REFUSED, error.message, code=error.code, hint=remedies.of_caller(error.code)
+        ) from error
 
 
 def _warned(wish: Wish, stated: Any, activity: Activity) -> SpeechLimits | None:

@@ -165,6 +165,25 @@ def test_with_a_stack_of_its_own_limits_are_told_before_it_starts(
     assert "zebra" in read[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [(" ", "empty_input"), ("a" * 4097, "input_too_long"), ("x\a", "invalid_input_text")],
+)
+def test_a_text_that_can_t_be_spoken_starts_no_stack(
+    text: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    """It is refused with the gateway's own code, and nobody waits for a model to load for it."""
+
+    def start(*_: object) -> None:
+        raise AssertionError("a stack was started")
+
+    monkeypatch.setattr(speak, "Stack", start)
+
+    assert main.run(["speak", text, "-o", str(tmp_path / "x.wav")]) == exits.REFUSED
+
+    assert f"error: {code}" in capsys.readouterr().err
+
+
 def test_another_artifact_is_asked_for_by_its_id(
     served: Callable[[Any], Gateway], tmp_path: Path
 ) -> None:

@@ -54,10 +54,10 @@ def test_a_refused_text_leaves_nothing_behind(command_line: CommandLine, tmp_pat
     """A refusal prints its code, ends with 1, writes no file and stops the stack."""
     output = tmp_path / "out.wav"
 
-    code, out, err = command_line.run("speak", "   ", "-o", str(output))
+    code, out, err = command_line.run("speak", "more " * 100, "-o", str(output))
 
     assert code == REFUSED
-    assert "error: empty_input" in err
+    assert "error: input_exceeds_budget" in err
     assert "Traceback" not in out + err
     assert not output.exists()
     assert command_line.leftovers() == []
