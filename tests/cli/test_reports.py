@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,22 +13,23 @@ from cli import main, reports
 from cli.exits import NOT_STARTED, USAGE, CommandFailed
 
 
-@pytest.fixture
+@contextmanager
 def little_room() -> Iterator[None]:
-    """No file of this process may have more than a kilobyte."""
+    """No file of this process may have more than a kilobyte; not even that with the tests' log."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("little_room")
 def test_a_report_that_does_not_fit_leaves_the_one_before(tmp_path: Path) -> None:
     """The former numbers stay, nothing half is there, and the path is told."""
     path = tmp_path / "report.json"
     path.write_text("the former")
 
-    with pytest.raises(CommandFailed, match=r"can't write .*report\.json") as caught:
+    with little_room(), pytest.raises(CommandFailed, match=r"can't write .*report\.json") as caught:
         reports.write(path, "x" * 5000)
 
     assert caught.value.exit_code == NOT_STARTED
