@@ -92,6 +92,11 @@ class RedisServer:
         _, hard = resource.prlimit(self.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (1 if is_full else hard, hard))
 
+    def write_out(self) -> None:
+        """What it has acknowledged is in its file, though a busy disk has kept that waiting."""
+        with self.client() as client:
+            client.config_set("appendfsync", "always")
+
     def stop(self, *, kill: bool = False) -> None:
         if self._process is None:
             return

@@ -75,6 +75,7 @@ def test_of_many_outcomes_exactly_one_is_recorded(
             lambda said: process.http.post(f"{path}/outcome", json={"outcome": said}), outcomes
         )
     )
+    process.server.write_out()
     process.server.stop(kill=True)
     process.server.start()
 

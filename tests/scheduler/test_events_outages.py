@@ -26,6 +26,7 @@ async def test_a_gateway_hears_again_after_redis_restarts(
     assert isinstance(await asyncio.wait_for(caller.next_event(), 20), Claimed)
 
     with capture_logs() as logs:
+        redis_server.write_out()
         redis_server.stop(kill=True)
         await until(lambda: any(line["event"] == "event_reader_lost_redis" for line in logs))
     redis_server.start()
