@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import resource
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from socket import create_connection
 
@@ -68,16 +69,26 @@ def test_the_settings_of_a_default_gateway_fit_here() -> None:
     assert places_for(gateway_settings().max_connections).most >= 2048
 
 
+@contextmanager
+def few_files() -> Iterator[None]:
+    """What is started inside may open only so many files, as long as it doesn't ask for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OTHERS + 20, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 @pytest.mark.redis
 def test_a_connection_too_many_hears_a_code(tmp_path: Path) -> None:
     """A crowd of idle connections takes all places of a process with few files: one more is told
     so at once, those inside are served, and the room that they leave is room.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (OTHERS + 20, hard))
-    opened = process_in(tmp_path, PSIONIC_CSM_MAX_CONNECTIONS="1")
-    with opened as process, ExitStack() as crowd:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with ExitStack() as opened, ExitStack() as crowd:
+        with few_files():
+            started = process_in(tmp_path, PSIONIC_CSM_MAX_CONNECTIONS="1")
+            process = opened.enter_context(started)
         assert process.http.get(LIVE).status_code == 200  # and its connection is kept
         address = process.http.base_url.host, process.http.base_url.port or 0
         *_, last = [crowd.enter_context(create_connection(address)) for _ in range(60)]
