@@ -215,5 +215,9 @@ def test_events_of_a_tick_are_complete(engine: Engine) -> None:
 
     engine.tick(batches.append)
 
-    (batch,) = batches
+    engine.stop("a")  # so that the engine is left as it was found
+    engine.tick(batches.append)
+
+    batch, left = batches
     assert [type(event) for event in batch] == [Ended, Released, Frame]
+    assert left == [Released("a")]
