@@ -77,6 +77,8 @@ class RqRecords:
             if size > MAX_RECORD_BYTES:
                 raise ForeignRecord("oversize record")
             stored: Any = self._redis.hget(key, "data")
+            if stored is None:  # another worker served and forgot the job in between
+                return False
             named = zlib.decompressobj().decompress(stored, MAX_RECORD_BYTES)
             expected = self.make(job_id).data
         except (ResponseError, ValueError, zlib.error) as error:

@@ -108,6 +108,23 @@ async def test_a_foreign_job_is_refused_and_the_next_served(
     assert deployment.redis.lrange(f"rq:queue:{QUEUE}:intermediate", 0, -1) == [b"t-1"]
 
 
+async def test_a_record_forgotten_while_it_is_looked_at_is_absent(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An id may be in the list twice: what another worker removes between two looks is no error."""
+    deployment.carrier.push("a")
+    read = deployment.redis.hget
+
+    def forget_first(key: str, field: str) -> Any:
+        deployment.redis.delete("rq:job:a")
+        return read(key, field)
+
+    monkeypatch.setattr(deployment.redis, "hget", forget_first)
+
+    assert deployment.carrier.pull(None) == "a"
+    assert deployment.redis.hget(deployment.keys.stats(QUEUE), "foreign_refused") is None
+
+
 async def test_rqs_own_clean_up_cannot_harm_a_live_job(deployment: Deployment) -> None:
     """The row in RQ's started registry is scored years ahead, so its clean-up leaves it alone."""
     deployment.carrier.birth("w1")
