@@ -61,10 +61,11 @@ end
 
 -- Milliseconds until it is the turn of the next job of this class and principal, as three numbers.
 -- bound: what the running still need and what those need that go before it, over the lanes; too long by
--- what other lanes still have to do when the job starts. Who runs alone holds all lanes of its worker. expected: the bound less what bounds were too
--- long by on the mean, as measured over jobs that had to wait. held: what a deadline is held against, the
--- bound less what nearly all of them had to spare, since a refusal at once is better than an answer cut
--- short. All 0 while a lane is free or nothing was measured yet.
+-- what other lanes still have to do when the job starts. Who runs alone holds all lanes of its worker.
+-- expected: the bound less what bounds were too long by on the mean, as measured over jobs that had to
+-- wait. held: what a deadline is held against, the bound less what nearly all of them had to spare, since a
+-- refusal at once is better than an answer cut short. All 0 while a lane is free or nothing was measured
+-- yet.
 local function estimated_wait(queue, lanes, now, class, principal)
   local stats, waiting = key('stats', queue), key('waiting', queue)
   local running = redis.call('ZCARD', key('running', queue))
