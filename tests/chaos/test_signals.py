@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,6 +15,14 @@ from tests.conftest import until
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 FRAMES = 60
+
+
+@pytest.fixture(autouse=True)
+def hang_ups_count() -> Iterator[None]:
+    """Whoever started the tests with nohup would have the processes ignore what is sent here."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 async def test_a_hang_up_is_an_orderly_stop_and_a_question_is_answered(
