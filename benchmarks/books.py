@@ -17,8 +17,8 @@ from typing import Any, Final
 import redis
 
 READ: Final = """
-local ns, out = ARGV[1], {jobs = {}, waiting = {}, running = {}, ring = {}, lines = {}, stats = {},
-  listeners = {}, workers = {}, gateways = {}}
+local ns, out = ARGV[1], {jobs = {}, waiting = {}, running = {}, alone = {}, ring = {}, lines = {},
+  stats = {}, listeners = {}, workers = {}, gateways = {}}
 local function flat(list)
   local map = {}
   for i = 1, #list, 2 do map[list[i]] = list[i + 1] end
@@ -27,14 +27,15 @@ end
 local function rest(k, kind) return string.sub(k, #ns + #kind + 3) end
 for _, k in ipairs(redis.call('KEYS', ns .. ':job:*')) do
   local h = redis.call('HMGET', k, 'state', 'queue', 'principal', 'worker_id', 'line', 'seq',
-    'budget', 'attempt_ms')
+    'budget', 'attempt_ms', 'solo')
   out.jobs[rest(k, 'job')] = {state = h[1], queue = h[2], principal = h[3], worker = h[4],
     line = h[5], seq = h[6], budget = h[7], since = h[8],
-    text = redis.call('HEXISTS', k, 'payload') == 1}
+    solo = h[9], text = redis.call('HEXISTS', k, 'payload') == 1}
 end
 for _, queue in ipairs(redis.call('SMEMBERS', ns .. ':queues')) do
   out.waiting[queue] = flat(redis.call('ZRANGE', ns .. ':waiting:' .. queue, 0, -1, 'WITHSCORES'))
   out.running[queue] = flat(redis.call('ZRANGE', ns .. ':running:' .. queue, 0, -1, 'WITHSCORES'))
+  out.alone[queue] = flat(redis.call('ZRANGE', ns .. ':alone:' .. queue, 0, -1, 'WITHSCORES'))
   out.ring[queue] = flat(redis.call('ZRANGE', ns .. ':ring:' .. queue, 0, -1, 'WITHSCORES'))
   out.lines[queue] = {}
   local lines = ns .. ':line:' .. queue .. ':'
@@ -67,6 +68,7 @@ class Books:
     jobs: dict[str, dict[str, Any]]
     waiting: dict[str, set[str]]
     running: dict[str, set[str]]
+    alone: dict[str, set[str]]
     ring: dict[str, set[str]]
     lines: dict[str, dict[str, list[str]]]
     stats: dict[str, dict[str, str]]
@@ -81,6 +83,7 @@ class Books:
             jobs=dict(seen["jobs"]),
             waiting={queue: set(ids) for queue, ids in seen[WAITING].items()},
             running={queue: set(ids) for queue, ids in seen[RUNNING].items()},
+            alone={queue: set(ids) for queue, ids in seen["alone"].items()},
             ring={queue: set(names) for queue, names in seen["ring"].items()},
             lines={queue: dict(lines) for queue, lines in seen["lines"].items()},
             stats={queue: dict(values) for queue, values in seen["stats"].items()},
@@ -104,6 +107,7 @@ class Books:
             *self._misplaced(WAITING, self.waiting),
             *self._misplaced(RUNNING, self.running),
             *self._miscounted(),
+            *self._misnoted(),
             *(
                 f"{job} is {said['state']} and its text is {'kept' if said['text'] else 'gone'}"
                 for job, said in self.jobs.items()
@@ -164,6 +168,17 @@ class Books:
                 for queue, job in listed - belong
             ),
         ]
+
+    def _misnoted(self) -> list[str]:
+        """Which running jobs have a worker to themselves, as the wait estimate is told."""
+        return [
+            f"{queue}: {sorted(noted)} are noted to run alone, and not {sorted(alone)}"
+            for queue, noted in self.alone.items()
+            if noted != (alone := {job for job in self.running[queue] if self._is_solo(job)})
+        ]
+
+    def _is_solo(self, job: str) -> bool:
+        return self._said(job, "solo") == "1"
 
     def _miscounted(self) -> list[str]:
         faults = []

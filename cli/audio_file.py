@@ -54,7 +54,7 @@ def check_place(output: Path) -> None:
 def _check_place(output: Path) -> None:
     folder = output.resolve().parent
     if output.is_dir():
-        raise CommandFailed(USAGE, f"{output} is a folder", hint="name a file: -o speech.wav")
+        raise CommandFailed(USAGE, f"{output} is a folder", hint="name a file in it")
     if not folder.is_dir():
         if output.exists():
             return  # a pipe that has no name in any folder

@@ -46,10 +46,6 @@ local function take(id, job)
   record_wait(job)
   job.attempt, job.claimed_ms, job.attempt_ms = attempt, first, now
   enter_running(id, queue, job, now + lease)
-  if job.solo then
-    redis.call('ZADD', key('alone', queue), job.deadline_ms, id)
-    redis.call('PEXPIRE', key('alone', queue), LIVE_MS)
-  end
   redis.call('HSET', key('job', id), 'state', 'running', 'attempt', attempt, 'claimed_ms', first,
     'attempt_ms', now, 'execution', execution, 'worker_id', worker)
   redis.call('SET', ours, id, 'PX', job.deadline_ms - now + CLAIM_MS)

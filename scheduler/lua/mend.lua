@@ -77,11 +77,12 @@ local function rebuild(queue, ids)
   end
   keep(waiting, 'waiting')
   keep(running, 'running')
+  keep(key('alone', queue), 'running')
   table.sort(ids)
   local sums = {['waiting_frames:interactive'] = 0, ['waiting_frames:batch'] = 0, running_frames = 0,
     running_since_ms = 0}
   for _, id in ipairs(ids) do
-    local job = read_job(id, 'state', 'line', 'seq', 'budget', 'attempt_ms')
+    local job = read_job(id, 'state', 'line', 'seq', 'budget', 'attempt_ms', 'solo', 'deadline_ms')
     local frames = 'running_frames'
     if job.state == 'waiting' then
       frames = 'waiting_frames:' .. class_of(job.line)
@@ -90,6 +91,7 @@ local function rebuild(queue, ids)
       join_line(id, queue, job.line, job.seq)
     else
       redis.call('ZADD', running, 'NX', now + lease, id)
+      note_alone(id, queue, job)
       sums.running_since_ms = sums.running_since_ms + job.attempt_ms
     end
     sums[frames] = sums[frames] + job.budget

@@ -87,6 +87,14 @@ DAMAGE: dict[str, tuple[Damage, str]] = {
         lambda d, running, waiting: d.redis.hincrby(d.keys.stats(QUEUE), "running_since_ms", 1),
         "running_since_ms is",
     ),
+    "a job noted to run alone that doesn't": (
+        lambda d, running, waiting: d.redis.zadd("t:alone:" + QUEUE, {running: 9e15}),
+        "are noted to run alone, and not []",
+    ),
+    "a job that runs alone and isn't noted": (
+        lambda d, running, waiting: d.redis.hset(d.keys.job(running), "solo", "1"),
+        ": [] are noted to run alone",
+    ),
     "text that was kept": (
         lambda d, running, waiting: d.redis.hdel(d.keys.job(waiting), "payload"),
         "its text is gone",

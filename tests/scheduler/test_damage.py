@@ -179,6 +179,27 @@ async def test_a_key_that_somebody_overwrote_is_mended(deployment: Deployment, n
     assert Books.read(deployment.redis, "t").faults() == []
 
 
+async def test_who_runs_alone_is_noted_for_as_long_as_it_runs(deployment: Deployment) -> None:
+    """The note is told anew when whoever needs it meets junk, and goes with a damaged job."""
+    noted = f"t:alone:{QUEUE}"
+    work = deployment.worker()
+    suspect = await deployment.admit("r1")
+    claim = deployment.claim(work)
+    work.hand_back(claim.job_id, claim.execution, fault=True)
+    assert deployment.claim(work).solo
+    put_junk(deployment, noted)
+
+    work.heartbeat({}, lanes=2)
+    await deployment.admit("r2")  # the first who asks how long it will wait
+
+    assert deployment.redis.zrange(noted, 0, -1) == [suspect.job_id.encode()]
+    assert Books.read(deployment.redis, "t").faults() == []
+    deployment.redis.hdel(deployment.keys.job(suspect.job_id), "principal")
+    deployment.reap()
+    assert not deployment.redis.exists(noted)
+    assert Books.read(deployment.redis, "t").faults() == []
+
+
 Call = Callable[[Deployment, WorkQueue, Claim], object]
 CALLS: dict[str, Call] = {
     "claim": lambda d, work, claim: work.claim("next"),

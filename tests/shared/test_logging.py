@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -47,6 +48,17 @@ structlog.get_logger().info("request", number=200)
 """
 
 
+def logging_to(output: IO[bytes], script: str, unbuffered: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        stdout=output,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path, unbuffered: str) -> None:
     """What is there afterwards is whole lines; once there is room the log says that some may be
@@ -54,15 +66,9 @@ def test_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path, unbuffered: st
     """
     path = tmp_path / "log"
     with path.open("wb") as log:
-        done = subprocess.run(
-            [sys.executable, "-c", FULL],
-            stdout=log,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=True,
-            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-        )
+        done = logging_to(log, FULL, unbuffered)
 
+    assert done.returncode == 0
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["number"] for line in lines if "number" in line][-1] == 200
     assert lines[-1]["event"] == "log_resumed"
@@ -76,14 +82,7 @@ def test_a_reader_that_left_does_not_decide_on_the_exit_code(unbuffered: str) ->
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as nobody:
-        done = subprocess.run(
-            [sys.executable, "-c", SCRIPT],
-            stdout=nobody,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-        )
+        done = logging_to(nobody, SCRIPT, unbuffered)
 
     assert (done.returncode, done.stderr) == (0, "the log can't be written: Broken pipe\n")
 

@@ -59,8 +59,16 @@ local function leave_waiting(id, queue, job)
   redis.call('HINCRBY', key('stats', queue), 'waiting_frames:' .. class_of(job.line), 0 - job.budget)
 end
 
+-- A running job that has no neighbours is noted as such: it takes up more than its own lane.
+local function note_alone(id, queue, job)
+  if not job.solo then return end
+  redis.call('ZADD', key('alone', queue), job.deadline_ms, id)
+  redis.call('PEXPIRE', key('alone', queue), LIVE_MS)
+end
+
 local function enter_running(id, queue, job, expiry)
   redis.call('ZADD', key('running', queue), expiry, id)
+  note_alone(id, queue, job)
   redis.call('HINCRBY', key('stats', queue), 'running_frames', job.budget)
   redis.call('HINCRBY', key('stats', queue), 'running_since_ms', job.attempt_ms)
 end

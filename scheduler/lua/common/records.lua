@@ -37,6 +37,7 @@ end
 local function discard(id, queue)
   redis.call('ZREM', key('waiting', queue), id)
   redis.call('ZREM', key('running', queue), id)
+  redis.call('ZREM', key('alone', queue), id)
   for _, line in ipairs(redis.call('ZRANGE', key('ring', queue), 0, -1)) do
     leave_line(id, queue, line)
   end
