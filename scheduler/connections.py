@@ -6,6 +6,9 @@ leaves a pool full of those; every script of ours tolerates a second run after a
 A time limit is meant for Redis. When this process itself stood still (stopped, swapped out, its
 event loop busy), the limit is over as it wakes, although the reply lies in the socket: such a
 command is asked once more, too.
+
+uvloop has an error of its own for a connection that was reset while nobody used it, which
+redis-py doesn't know. It is made the error that any other loop gives.
 """
 
 from __future__ import annotations
@@ -78,6 +81,23 @@ class StallRetry(AsyncRetry):
         return await super().call_with_retry(do, fail, *rest, **options)
 
 
+def resets_known(connection_class: type[Any]) -> type[Any]:
+    """The same class of asyncio connections, for which a reset one is lost and not a defect.
+
+    redis-py finds a connection that was closed, but not one that was reset, before it writes;
+    uvloop then answers the write with RuntimeError, where asyncio's own loops raise OSError later.
+    """
+
+    class Resettable(connection_class):  # type: ignore[misc]
+        async def send_packed_command(self, *args: Any, **options: Any) -> None:
+            try:
+                await super().send_packed_command(*args, **options)
+            except RuntimeError as error:
+                raise RedisConnectionError("the connection was reset") from error
+
+    return Resettable
+
+
 def connect(url: str, *, timeout_s: float = 1.5) -> redis.Redis:
     """A synchronous client that gives up after ``timeout_s``, which must exceed ``BLOCK_MS``."""
     return redis.Redis.from_url(
@@ -100,6 +120,7 @@ def connect_async(
         socket_timeout=timeout_s,
         retry=StallRetry(timeout_s),
     )
+    pool.connection_class = resets_known(pool.connection_class)
     return redis.asyncio.Redis.from_pool(pool)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
+import struct
 from contextlib import suppress
 
 PIECE = 65_536
@@ -41,6 +43,13 @@ class Wire:
         self._is_cut = True
         for end in self._ends:
             end.close()
+
+    def reset(self) -> None:
+        """Every connection breaks as when a host forgets it; new ones hold."""
+        for end in self._ends:
+            linger = struct.pack("ii", 1, 0)  # for no time: what was not sent is dropped
+            end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            end.transport.abort()
 
     def stop_up(self) -> None:
         """Connections stay, and nothing comes through; what is sent arrives when it is mended."""

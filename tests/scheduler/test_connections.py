@@ -6,12 +6,15 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import uvloop
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from scheduler.connections import connect_async
+from tests.chaos.wire import Wire
 from tests.conftest import RedisServer
 
 pytestmark = pytest.mark.redis
@@ -45,3 +48,40 @@ async def test_a_redis_that_hangs_is_not_asked_again(redis_server: RedisServer) 
     finally:
         os.kill(redis_server.pid, signal.SIGCONT)
     await client.aclose()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_connection_that_was_reset_is_replaced(
+    redis_server: RedisServer, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """Under every loop and for every use: nobody hears of one that was lost while idle."""
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(_reset_in_every_use(redis_server.port))
+
+
+async def _reset_in_every_use(redis_port: int) -> None:
+    wire = Wire(redis_port)
+    client: Any = connect_async(await wire.open(), timeout_s=5)
+    heard = client.pubsub()
+    try:
+        await heard.subscribe("before")
+        for again in range(3):
+            assert await client.incr("n") == 2 * again + 1
+            await _reset(wire)
+            assert await client.incr("n") == 2 * again + 2
+            await _reset(wire)
+            assert await client.pipeline().ping().ping().execute() == [True, True]
+            await _reset(wire)
+            await heard.subscribe(f"after {again}")
+    finally:
+        await heard.aclose()
+        await client.aclose()
+        wire.close()
+        await asyncio.sleep(0.1)  # uvloop can't be closed before what was reset is
+
+
+async def _reset(wire: Wire) -> None:
+    """Both ends know of it."""
+    wire.reset()
+    for _ in range(20):
+        await asyncio.sleep(0.005)
