@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import structlog
 from redis.exceptions import ResponseError
 
-from scheduler.connections import AWAY
+from scheduler.connections import AWAY, is_away, is_full
 
 log = structlog.get_logger()
 
@@ -17,11 +17,13 @@ log = structlog.get_logger()
 def for_show(what: str) -> Iterator[None]:
     """RQ's records are there to be seen: what is wrong with them may not fail a job or stall one.
 
-    That Redis takes no more of them (it is full, say) is no news either; that it is away is raised.
+    That Redis is full and takes no more of them is no news either; that it is away is raised.
     """
     try:
         yield
     except AWAY:
         raise
     except ResponseError as error:
+        if is_away(error) and not is_full(error):
+            raise
         log.warning("rq_record_failed", what=what, error=str(error)[:200])

@@ -23,13 +23,18 @@ import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
-    ConnectionError as RedisConnectionError,
-)
-from redis.exceptions import (
+    ClusterDownError,
+    InvalidResponse,
+    NoPermissionError,
+    NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
+    TryAgainError,
+)
+from redis.exceptions import (
+    ConnectionError as RedisConnectionError,
 )
 from redis.exceptions import (
     TimeoutError as RedisTimeoutError,
@@ -42,16 +47,29 @@ AWAY: Final[tuple[type[Exception], ...]] = (
     RedisConnectionError,
     RedisTimeoutError,
     ReadOnlyError,
+    ClusterDownError,
+    TryAgainError,
+    NoScriptError,
+    NoPermissionError,
+    InvalidResponse,
     OSError,
 )
-"""What a Redis that is away, still loading, or failing over looks like to a caller."""
+"""What a Redis that is away, loading, failing over or being set up anew looks like to a caller, and
+what is no Redis. Of MASTERDOWN redis-py makes a ClusterDownError.
+"""
 
 TROUBLE: Final[tuple[type[Exception], ...]] = (RedisError, OSError)
 """Whatever Redis may answer, or fail to: what a loop that must go on for ever lives through."""
 
-# A server that answers but takes no writes: full, a replica, a failing disk. Redis 6 wraps these in
-# the text of a script's error, so the words are looked for and not the class.
-_NO_WRITES: Final = ("OOM ", "READONLY ", "MISCONF ", "MASTERDOWN ", "NOREPLICAS ")
+# A server that answers and can't serve now: full, a replica, a failing disk; held by somebody's
+# script; made a replica under a call that waited; asking for a password since a moment ago; or told
+# to end this very script. Redis 6 wraps these in the text of a script's error, so the words are
+# looked for and not the class.
+_NOT_NOW: Final = (
+    *("OOM ", "READONLY ", "MISCONF ", "MASTERDOWN ", "NOREPLICAS "),
+    *("BUSY ", "UNKILLABLE ", "UNBLOCKED ", "LOADING ", "NOAUTH ", "NOPERM ", "DENIED "),
+    "Script killed by user",
+)
 
 BLOCK_MS: Final = 1000
 """How long a blocking read waits before it looks round."""
@@ -128,7 +146,7 @@ def is_away(error: Exception) -> bool:
     """Whether an error means that Redis can't be used now, and not that something is wrong."""
     if isinstance(error, (*AWAY, OutOfMemoryError)):
         return True
-    return isinstance(error, ResponseError) and any(word in str(error) for word in _NO_WRITES)
+    return isinstance(error, ResponseError) and any(word in str(error) for word in _NOT_NOW)
 
 
 def trouble_in_words(error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import OutOfMemoryError, ResponseError
+from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
 from structlog.testing import capture_logs
 
 from gpu_worker.for_show import for_show
@@ -30,7 +30,15 @@ def test_what_redis_refuses_is_logged_and_passed_over(error: Exception) -> None:
     assert [(entry["event"], entry["what"]) for entry in logs] == [("rq_record_failed", "beat")]
 
 
-def test_an_outage_is_raised() -> None:
-    """Whoever holds jobs must learn that Redis is away."""
-    with pytest.raises(RedisConnectionError):
-        beat(RedisConnectionError("refused"))
+@pytest.mark.parametrize(
+    "error",
+    [
+        RedisConnectionError("refused"),
+        ResponseError("BUSY Redis is busy running a script."),
+        ResponseError("MISCONF Errors writing to the AOF file"),
+    ],
+)
+def test_an_outage_is_raised(error: RedisError) -> None:
+    """Whoever holds jobs must learn that Redis is away, however it says so."""
+    with pytest.raises(type(error)):
+        beat(error)

@@ -5,12 +5,34 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from redis._parsers.base import BaseParser
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import InvalidResponse, OutOfMemoryError, ReadOnlyError, ResponseError
 from structlog.testing import capture_logs
 
 from scheduler.connections import is_away
 from scheduler.link import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Link
+
+NOT_NOW = (
+    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    "UNKILLABLE Sorry the script already executed write commands against the dataset.",
+    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+    "ERR Error running script (call to f_1): @user_script:9: Script killed by user with SCRIPT",
+    "LOADING Redis is loading the dataset in memory",
+    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+    "MISCONF Redis is configured to save RDB snapshots",
+    "NOREPLICAS Not enough good replicas to write.",
+    "NOAUTH Authentication required.",
+    "WRONGPASS invalid username-password pair or user is disabled.",
+    "NOPERM this user has no permissions to run the 'evalsha' command",
+    "DENIED Redis is running in protected mode because protected mode is enabled",
+    "CLUSTERDOWN Hash slot not served",
+    "TRYAGAIN Multiple keys request during rehashing of slot",
+    "NOSCRIPT No matching script. Please use EVAL.",
+    "ERR max number of clients reached",
+    "EXECABORT Transaction discarded because of: MISCONF Errors writing to the AOF file",
+)
+"""What Redis may say while it can't serve."""
 
 REFUSED = RedisConnectionError("refused")
 DAMAGED = ResponseError("WRONGTYPE Operation against a key")
@@ -40,7 +62,8 @@ def events(logs: list[Any]) -> list[str]:
         ResponseError(
             "Error running script (call to f_1): @user_script:9: -OOM command not allowed"
         ),
-        ResponseError("MISCONF Redis is configured to save RDB snapshots"),
+        *map(BaseParser.parse_error, NOT_NOW),
+        InvalidResponse("Protocol Error: b'HTTP/1.1 400 Bad Request'"),
     ],
 )
 @pytest.mark.parametrize("failure", [None, "round_failed"])
