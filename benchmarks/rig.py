@@ -9,7 +9,7 @@ from typing import Final
 
 import torch
 
-from gpu_worker.backend import parse_backend
+from gpu_worker.backend import open_device, parse_backend
 from gpu_worker.codec import StreamingMimi
 from gpu_worker.generation import Event, Frame, Generation
 from gpu_worker.loading import assemble, fix_arithmetic, make_repeatable
@@ -63,8 +63,9 @@ def open_model(
     artifact: Artifact, device: torch.device | str = "cpu", dtype: torch.dtype = torch.bfloat16
 ) -> Opened:
     """Read, verify and place the weights; they speak without end. Raises as ``load_checkpoint``."""
-    device = torch.device(device)
-    fix_arithmetic(parse_backend(str(device)))
+    backend = parse_backend(str(device))
+    device = open_device(backend)
+    fix_arithmetic(backend)
     checkpoint = load_checkpoint(artifact, device=device, dtype=dtype)
     config = replace(checkpoint.config, codebook_eos_id=NEVER)
     model = CsmModel(config, dtype, device, allocate=False)

@@ -60,7 +60,10 @@ def parse_backend(text: str) -> Backend:
 
 
 def open_device(backend: Backend) -> torch.device:
-    """The device of ``backend``, proven to run. Raises SpeechError("accelerator_unavailable")."""
+    """The device of ``backend``, proven to run; on CUDA it becomes this thread's current one.
+
+    Raises SpeechError("accelerator_unavailable").
+    """
     import torch
 
     if backend.label == "cpu":
@@ -78,6 +81,10 @@ def open_device(backend: Backend) -> torch.device:
         )
     device = torch.device(backend.label, backend.ordinal)
     try:
+        if backend.label == "cuda":
+            # Torch's own capture synchronizes whatever device is current, and pinned memory has its
+            # context.
+            torch.cuda.set_device(device)
         torch.zeros(1, device=device).cpu()
     except RuntimeError as error:
         raise SpeechError(

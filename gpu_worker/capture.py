@@ -32,15 +32,17 @@ class CudaGraphs:
     """
 
     def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, run: Run) -> Run:
-        self._stream.wait_stream(torch.cuda.current_stream())
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
             for _ in range(WARM_UPS):
                 run()
-        torch.cuda.current_stream().wait_stream(self._stream)
+        current.wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
         # Other threads may use CUDA meanwhile, to ask for its memory for one.
         with torch.cuda.graph(

@@ -52,6 +52,7 @@ class Engine:
         self._lanes: list[Lane | None] = [None] * step.lanes
         self._arrivals: deque[Lane] = deque()
         self._outbox: list[Event] = []
+        self._masked: tuple[list[bool], Tensor] | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -171,9 +172,14 @@ class Engine:
         return [lane for lane in self._lanes if lane is not None]
 
     def _mask(self, lanes: Iterable[Lane]) -> Tensor:
+        """On the device; the last one again if the lanes are the same. To put another one there
+        waits for all that the device has been given, the backbone pass of the last frame included.
+        """
         wanted = {lane.index for lane in lanes}
         rows = [index in wanted for index in range(self._step.lanes)]
-        return torch.tensor(rows, device=self._step.speaking.device)
+        if self._masked is None or self._masked[0] != rows:
+            self._masked = rows, torch.tensor(rows, device=self._step.speaking.device)
+        return self._masked[1]
 
     def _candidates(self, lanes: Iterable[Lane]) -> int:
         wanted = (

@@ -22,12 +22,12 @@ class Landing:
         self._copies = tuple(
             torch.empty(each.shape, dtype=each.dtype, pin_memory=True) for each in self._results
         )
-        device = self._results[0].device
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._device = self._results[0].device
+        self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         self._landed = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def start(self) -> None:
-        self._stream.wait_stream(torch.cuda.current_stream())
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             for copy, result in zip(self._copies, self._results, strict=True):
                 copy.copy_(result, non_blocking=True)

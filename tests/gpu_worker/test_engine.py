@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import groupby, pairwise
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor
 from gpu_worker.codec import StreamingMimi
 from gpu_worker.engine import Engine
 from gpu_worker.generation import Ended, Event, Frame, Released
+from gpu_worker.landing import Spoken
 from gpu_worker.sampling import Draw, LaneSampling, noise_table
 from tests.gpu_worker.tiny import (
     LANES,
@@ -221,3 +223,26 @@ def test_events_of_a_tick_are_complete(engine: Engine) -> None:
     batch, left = batches
     assert [type(event) for event in batch] == [Ended, Released, Frame]
     assert left == [Released("a")]
+
+
+# Steady
+
+
+def test_lanes_that_stay_need_no_new_mask(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the same lanes speak, nothing is put on the device: on CUDA that would wait for the
+    backbone pass of the frame before. Who joins or leaves is in the next mask.
+    """
+    masks: list[Tensor] = []
+    speak = engine._step.speak
+
+    def noted(mask: Tensor, candidates: int) -> Spoken:
+        masks.append(mask)
+        return speak(mask, candidates)
+
+    monkeypatch.setattr(engine._step, "speak", noted)
+
+    run(engine, [generation("a", max_frames=6), generation("b", max_frames=3)])
+
+    said = [mask.tolist()[:2] for mask in masks]
+    assert [rows for rows, _ in groupby(said)] == [[True, False], [True, True], [True, False]]
+    assert all((a is b) == (a.tolist() == b.tolist()) for a, b in pairwise(masks))

@@ -61,6 +61,7 @@ def test_open_device_runs_something(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("no kernel image")
 
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
     monkeypatch.setattr(torch, "zeros", broken)
 
     assert open_device(Backend("cpu")) == torch.device("cpu")
