@@ -23,6 +23,9 @@ from shared.signals import STOP, say_where_on_request, stop_signals
 SILENT_MS = 30_000.0
 """Beyond two intervals, a reaper that has not gone round for so long is stuck."""
 
+LATE_MS = 5_000.0
+"""Beyond two intervals, a round that was done so long ago says nothing of now: Redis may hang."""
+
 log = structlog.get_logger()
 
 
@@ -44,19 +47,24 @@ def run(settings: SchedulerSettings, stop: threading.Event) -> None:
 
 
 class Rounds:
-    """How the reaping goes: whether it goes on, and whether the last round was done."""
+    """How the reaping goes: whether it goes on, and whether a round was done just now."""
 
     def __init__(self, interval_ms: int) -> None:
         self._silent_ms = SILENT_MS + 2 * interval_ms
+        self._late_ms = LATE_MS + 2 * interval_ms
         self._silent = Countdown(self._silent_ms)
-        self.is_ready = False
+        self._late = Countdown(0)
 
     @property
     def is_live(self) -> bool:
         return not self._silent.over
 
+    @property
+    def is_ready(self) -> bool:
+        return not self._late.over
+
     def gone(self, done: bool) -> None:
-        self._silent, self.is_ready = Countdown(self._silent_ms), done
+        self._silent, self._late = Countdown(self._silent_ms), Countdown(self._late_ms * done)
 
 
 def _reap_on(

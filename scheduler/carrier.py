@@ -175,17 +175,21 @@ class Carrier:
         """Register as an RQ worker of this queue, so that ``rq info`` shows it."""
         pool = self._redis.connection_pool.connection_kwargs
         patience_s = pool.get("socket_timeout")
-        self._worker = SimpleWorker(
-            [self._queue],
-            name=worker_id,
-            connection=self._redis,
-            serializer=MsgpackSerializer,
-            worker_ttl=30,
-            log_job_description=False,
-        )
-        # RQ raises the pool's socket timeout for its own blocking reads; ours are shorter, and a
-        # Redis that hangs must not hold the worker's loop for long.
-        pool["socket_timeout"] = patience_s
+        try:
+            self._worker = SimpleWorker(
+                [self._queue],
+                name=worker_id,
+                connection=self._redis,
+                serializer=MsgpackSerializer,
+                worker_ttl=30,
+                log_job_description=False,
+            )
+        finally:
+            # RQ raises the pool's socket timeout for its own blocking reads, and then asks Redis
+            # something. Our reads are shorter, and a Redis that hangs must not hold us for long.
+            pool["socket_timeout"] = patience_s
+        # The name is this process's own. If it is there, an earlier try broke off half-way.
+        self._redis.delete(self._worker.key)
         self._worker.register_birth()
         self._worker.set_state(WorkerStatus.IDLE)
 

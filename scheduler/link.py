@@ -1,4 +1,7 @@
-"""Whether Redis is there, as one loop finds it: said once when it goes and once when it is back."""
+"""Whether Redis is there, as one loop finds it: said once when it goes and once when it is back.
+
+When it comes and goes all the time that is not said each time.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from shared.clock import Countdown, monotonic_ms
 
 FIRST_PAUSE_MS: Final = 50.0
 LONGEST_PAUSE_MS: Final = 1000.0
+SAID_AGAIN_MS: Final = 5000.0
+"""Of absences that begin sooner after one that was said, only those that last so long are."""
 
 log = structlog.get_logger()
 
@@ -30,6 +35,8 @@ class Link:
         self._pause_ms = FIRST_PAUSE_MS
         self._next = Countdown(0)
         self._since_ms = 0.0
+        self._is_said = False
+        self._said_again = Countdown(0)
 
     @property
     def due(self) -> bool:
@@ -57,12 +64,14 @@ class Link:
 
     def _lost(self, error: Exception) -> None:
         if not self.away:
-            self.away, self._since_ms = True, monotonic_ms()
+            self.away, self._since_ms, self._is_said = True, monotonic_ms(), False
+        if not self._is_said and self._said_again.over:
             log.warning("redis_away", error=trouble_in_words(error))
+            self._is_said, self._said_again = True, Countdown(SAID_AGAIN_MS)
         self._next = Countdown(self._pause_ms)
         self._pause_ms = min(2 * self._pause_ms, LONGEST_PAUSE_MS)
 
     def _found(self) -> None:
-        if self.away:
+        if self.away and self._is_said:
             log.info("redis_back", away_ms=round(monotonic_ms() - self._since_ms))
         self.away, self._pause_ms = False, FIRST_PAUSE_MS

@@ -6,10 +6,12 @@ import pickle
 import threading
 import time
 import zlib
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from rq import Queue
+from redis.exceptions import ConnectionError as RedisConnectionError
+from rq import Queue, SimpleWorker
 from rq.registry import StartedJobRegistry
 
 from scheduler.carrier import Carrier
@@ -138,13 +140,42 @@ async def test_rqs_own_clean_up_cannot_harm_a_live_job(deployment: Deployment) -
     assert deployment.redis.llen(f"rq:queue:{QUEUE}:intermediate") == 0
 
 
-async def test_birth_leaves_our_time_limits_alone(real: Deployment) -> None:
-    """RQ must not make a worker wait longer for a Redis that hangs."""
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_birth_leaves_our_time_limits_alone(
+    real: Deployment, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    """RQ must not make a worker wait longer for a Redis that hangs, nor if it is lost meanwhile."""
     before = real.redis.connection_pool.connection_kwargs["socket_timeout"]
 
-    real.carrier.birth("w1")
+    def lost(*_: object) -> None:
+        raise RedisConnectionError("reset")
+
+    if is_lost:
+        monkeypatch.setattr(real.redis, "client_setname", lost)
+    with pytest.raises(RedisConnectionError) if is_lost else nullcontext():
+        real.carrier.birth("w1")
 
     assert real.redis.connection_pool.connection_kwargs["socket_timeout"] == before
+
+
+async def test_birth_may_break_off_half_way(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that lost Redis in the middle of it registers under its own name once more."""
+    set_state, errors = SimpleWorker.set_state, [RedisConnectionError("reset")]
+
+    def once_lost(self: SimpleWorker, *args: Any, **options: Any) -> None:
+        if errors:
+            raise errors.pop()
+        set_state(self, *args, **options)
+
+    monkeypatch.setattr(SimpleWorker, "set_state", once_lost)
+    with pytest.raises(RedisConnectionError):
+        deployment.carrier.birth("w1")
+
+    deployment.carrier.birth("w1")
+
+    assert deployment.redis.hget("rq:worker:w1", "state") == b"idle"
 
 
 async def test_forgetting_takes_every_trace_of_several_deaths(deployment: Deployment) -> None:

@@ -11,7 +11,7 @@ from redis.exceptions import InvalidResponse, OutOfMemoryError, ReadOnlyError, R
 from structlog.testing import capture_logs
 
 from scheduler.connections import is_away
-from scheduler.link import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Link
+from scheduler.link import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SAID_AGAIN_MS, Link
 
 NOT_NOW = (
     "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
@@ -92,6 +92,24 @@ def test_an_absence_is_said_once_and_so_is_its_end() -> None:
     assert logs[1]["away_ms"] >= 0
 
 
+def test_a_redis_that_comes_and_goes_floods_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Absences that follow each other closely are said once; one that lasts is said, too."""
+    now_ms = [1e6]
+    monkeypatch.setattr("shared.clock.monotonic_ms", lambda: now_ms[0])
+    link = Link()
+
+    with capture_logs() as logs:
+        for _ in range(100):
+            fail(link, REFUSED)
+            succeed(link)
+        fail(link, REFUSED)
+        now_ms[0] += SAID_AGAIN_MS
+        fail(link, REFUSED)
+        succeed(link)
+
+    assert events(logs) == ["redis_away", "redis_back"] * 2
+
+
 def test_the_first_attempt_that_succeeds_knows_of_the_absence() -> None:
     """What has to be asserted anew after an outage can be, before it counts as over."""
     link = Link()
@@ -144,7 +162,8 @@ def test_a_link_pauses_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None
         over = True
 
         def __init__(self, remaining_ms: float) -> None:
-            pauses.append(remaining_ms)
+            if remaining_ms != SAID_AGAIN_MS:
+                pauses.append(remaining_ms)
 
     monkeypatch.setattr("scheduler.link.Countdown", Noted)
     link = Link()

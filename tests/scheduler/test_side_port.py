@@ -19,6 +19,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from cli.redis_server import free_port
+from scheduler.__main__ import LATE_MS, Rounds
 from scheduler.side_port import AT_ONCE, pages, side_port
 from shared.environment import SettingsError
 from shared.metrics import CONTENT_TYPE, Registry
@@ -157,6 +158,21 @@ def test_port_0_is_no_port() -> None:
         assert port == 0
 
 
+def test_a_scheduler_is_ready_while_its_rounds_succeed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before the first, nor after one that failed, nor long after the last: that one hangs."""
+    now_ms = [1e6]
+    monkeypatch.setattr("shared.clock.monotonic_ms", lambda: now_ms[0])
+    rounds = Rounds(1000)
+    ready = [rounds.is_ready]
+    for done in (True, False, True):
+        rounds.gone(done)
+        ready.append(rounds.is_ready)
+    now_ms[0] += LATE_MS + 2001
+
+    assert ready == [False, True, False, True]
+    assert (rounds.is_ready, rounds.is_live) == (False, True)
+
+
 def start_scheduler(environment: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "scheduler"], env=environment, stdout=subprocess.PIPE, text=True
@@ -165,7 +181,9 @@ def start_scheduler(environment: dict[str, str]) -> subprocess.Popen[str]:
 
 @pytest.mark.redis
 async def test_the_scheduler_serves_the_queues_metrics(redis_server: RedisServer) -> None:
-    """The process answers scrapers and probes, tells when Redis goes, and lives on."""
+    """The process answers scrapers and probes, tells when Redis goes or takes no writes, though
+    nobody has anything to write, and lives on.
+    """
     port = free_port()
     environment = {
         **os.environ,
@@ -182,6 +200,12 @@ async def test_the_scheduler_serves_the_queues_metrics(redis_server: RedisServer
         )
         await until(lambda: ask(port, "/health/ready")[0] == 200)
         assert samples(ask(port, "/metrics")[2])["psionic_csm_redis_up",] == 1
+
+        with redis_server.client() as redis:
+            redis.config_set("min-replicas-to-write", 1)  # it answers, and takes no writes
+            await until(lambda: ask(port, "/health/ready")[0] == 503)
+            redis.config_set("min-replicas-to-write", 0)
+        await until(lambda: ask(port, "/health/ready")[0] == 200)
 
         redis_server.stop(kill=True)
         await until(lambda: ask(port, "/health/ready")[0] == 503)
