@@ -17,7 +17,7 @@ from gpu_worker.codec import StreamingMimi
 from gpu_worker.codec_layout import mimi_bytes
 from gpu_worker.engine import Engine
 from gpu_worker.generation import Ended, Event, Frame, Generation
-from gpu_worker.model.checkpoint import LOAD_FAILED, Checkpoint, load_checkpoint
+from gpu_worker.model.checkpoint import LOAD_FAILED, UNFIT, Checkpoint, load_checkpoint
 from gpu_worker.model.csm import CsmModel
 from gpu_worker.prompt import Prompt, build_prompt, text_frames
 from gpu_worker.sampling import FEW
@@ -68,7 +68,7 @@ def load(settings: WorkerSettings, artifact_dir: Path, backend: Backend) -> Load
         if error.code != "accelerator_unavailable" or not settings.cpu_fallback:
             raise
         reason = error.message
-    except (RuntimeError, MemoryError) as error:
+    except (MemoryError, *UNFIT) as error:
         if backend == CPU or not settings.cpu_fallback:
             raise SpeechError(LOAD_FAILED, _describe(backend, error)) from error
         reason = _describe(backend, error)
@@ -82,7 +82,7 @@ def _fall_back(settings: WorkerSettings, artifact: Artifact, reason: str) -> Loa
         if error.code != LOAD_FAILED:
             raise
         raise SpeechError(FALLBACK_FAILED, error.message) from error
-    except (RuntimeError, MemoryError) as error:
+    except (MemoryError, *UNFIT) as error:
         raise SpeechError(FALLBACK_FAILED, _describe(CPU, error)) from error
 
 

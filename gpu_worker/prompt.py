@@ -40,8 +40,9 @@ class TextTokenizer:
                 f"the tokenizer has {begin} and {end} for begin and end of text, "
                 f"config.json {config.bos_id} and {config.eos_id}"
             )
-        if tokenizer.get_vocab_size() > config.text_vocab_size:
-            raise ValueError("the tokenizer has more ids than the model's text vocabulary")
+        # Not their number: a table that is read beyond its end takes the whole worker with it.
+        if max(tokenizer.get_vocab().values()) >= config.text_vocab_size:
+            raise ValueError("the tokenizer has ids beyond the model's text vocabulary")
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
@@ -62,8 +63,15 @@ class TextTokenizer:
         return cls(tokenizer, config)
 
     def encode(self, speaker: int, text: str) -> list[int]:
-        """Ids of ``[speaker]text``, neither trimmed nor normalised, with begin and end."""
-        ids: list[int] = self._tokenizer.encode(f"[{speaker}]{text}").ids
+        """Ids of ``[speaker]text``, neither trimmed nor normalised, with begin and end.
+
+        Raises SpeechError("csm_synthesis_failed") for a text that this tokenizer has no ids for.
+        """
+        try:
+            ids: list[int] = self._tokenizer.encode(f"[{speaker}]{text}").ids
+        except Exception:  # noqa: BLE001 - as bare as above; what it says may hold the text
+            reason = "the tokenizer can't encode the text"
+            raise SpeechError("csm_synthesis_failed", reason) from None
         return ids
 
 

@@ -45,6 +45,18 @@ _CODES: Final[dict[Role, tuple[str, str]]] = {
     "mimi_config": ("mimi_model_unavailable", LOAD_FAILED),
 }
 
+UNFIT: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    SystemError,
+    TypeError,
+    ValueError,
+)
+"""What torch and moshi raise for sizes that make no model and for what a device can't compute."""
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -166,7 +178,7 @@ def load_mimi(
         )
         if decode_only:
             settle_mimi(mimi)
-    except (BadFile, KeyError, TypeError, ValueError, RuntimeError, AssertionError) as error:
+    except (BadFile, *UNFIT) as error:
         raise SpeechError(LOAD_FAILED, f"the Mimi can't be built: {error}") from error
     if (mimi.total_codebooks, mimi.cardinality) != (config.num_codebooks, config.codebook_size):
         raise SpeechError(

@@ -23,6 +23,7 @@ from torch import Tensor
 READ_BYTES: Final = 8 << 20
 OWN_MAPPING_FROM_BYTES: Final = 1 << 16
 MAX_HEADER_BYTES: Final = 100_000_000
+MAX_NUMBER: Final = 2**63 - 1
 
 DTYPES: Final = {
     "F64": torch.float64,
@@ -187,17 +188,18 @@ def _parse_header(text: bytes) -> dict[str, tuple[str, list[int], int, int]]:
     try:
         header = json.loads(text, object_pairs_hook=_no_twice)
         header.pop("__metadata__", None)
-        return {
-            name: (entry["dtype"], [int(n) for n in entry["shape"]], *map(int, _span(entry)))
-            for name, entry in header.items()
-        }
+        return {name: _entry(given) for name, given in header.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadFile(f"the safetensors header is malformed: {error!r}") from error
 
 
-def _span(entry: dict[str, Any]) -> tuple[int, int]:
-    begin, end = entry["data_offsets"]
-    return begin, end
+def _entry(given: dict[str, Any]) -> tuple[str, list[int], int, int]:
+    dtype, shape, (begin, end) = given["dtype"], list(given["shape"]), given["data_offsets"]
+    if type(dtype) is not str:
+        raise TypeError("a dtype is no name")
+    if not all(type(each) is int and each <= MAX_NUMBER for each in (*shape, begin, end)):
+        raise TypeError("a size is no whole number of 63 bits")
+    return dtype, shape, begin, end
 
 
 def _no_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

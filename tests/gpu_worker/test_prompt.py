@@ -251,3 +251,16 @@ def test_text_alone_too_long_is_refused_in_any_policy() -> None:
         )
 
     assert caught.value.code == "context_overflow"
+
+
+def test_a_text_without_ids_is_refused(config: CsmConfig) -> None:
+    """A tokenizer that has no ids for a text fails that text, not the engine, and repeats none."""
+    known = {"<|begin_of_text|>": config.bos_id, "<|end_of_text|>": config.eos_id}
+    words = Tokenizer(models.WordLevel(known, unk_token="[UNK]"))
+
+    with pytest.raises(SpeechError) as caught:
+        TextTokenizer(words, config).encode(0, "secret")
+
+    assert caught.value.code == "csm_synthesis_failed"
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import mmap
 import os
 import subprocess
@@ -16,6 +17,7 @@ import gpu_worker.loading
 from gpu_worker.model.checkpoint import load_checkpoint
 from gpu_worker.runtime import Runtime
 from shared.errors import PENDING_PHASES
+from tests.gpu_worker.rebound import rebind
 from tests.gpu_worker.runtimes import Start, copied, settled, start
 
 __all__ = ["copied", "start"]
@@ -161,6 +163,31 @@ def test_load_that_runs_out_of_memory(start: Start, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(gpu_worker.loading, "CsmModel", exhausted)
 
     assert "MemoryError" in refused(start(), "csm_runtime_load_failed")
+
+
+@pytest.mark.parametrize("error", [TypeError("no float64 there"), ZeroDivisionError("by zero")])
+def test_what_a_device_or_a_file_makes_impossible(
+    start: Start, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Whatever kind of error torch has for it, the worker lives and says so: to start again would
+    end the same way.
+    """
+
+    def impossible(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(gpu_worker.loading, "FrameStep", impossible)
+
+    assert type(error).__name__ in refused(start(), "csm_runtime_load_failed")
+
+
+def test_codec_of_another_kind(start: Start, copied: Path) -> None:
+    """A Mimi that moshi can build and the step can't stream is refused, with right digests, too."""
+    dimensions = json.loads((copied / "mimi.json").read_text())
+    dimensions["transformer"]["context"] = 0
+    rebind(copied, {"mimi.json": json.dumps(dimensions).encode()})
+
+    assert "not of the published kind" in refused(start(copied), "csm_runtime_load_failed")
 
 
 def test_libraries_that_can_t_be_loaded(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,17 @@ def changed_json(change: Callable[[dict[str, Any]], Any]) -> Edit:
             changed_json(lambda d: d["seanet"].update(n_filters=5)),
             "csm_runtime_load_failed",
         ),
+        (
+            "mimi.json",
+            changed_json(lambda d: d["seanet"].update(activation="Elo")),
+            "csm_runtime_load_failed",
+        ),
+        ("mimi.json", changed_json(lambda d: d.update(frame_rate=0)), "csm_runtime_load_failed"),
+        (
+            "tokenizer.json",
+            changed_json(lambda d: d["model"]["vocab"].update(H=5000)),
+            "llama_tokenizer_unavailable",
+        ),
     ],
 )
 def test_files_that_do_not_belong_together_are_refused(

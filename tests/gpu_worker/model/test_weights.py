@@ -147,6 +147,11 @@ def test_empty_and_missing_files(tmp_path: Path) -> None:
             bytes(1),
         ),
         (b"[" * 100_000, b""),
+        (b'{"a":{"dtype":"U8","shape":[Infinity],"data_offsets":[0,1]}}', bytes(1)),
+        (b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1e999]}}', bytes(1)),
+        ({"a": {"dtype": "U8", "shape": [1.5], "data_offsets": [0, 1]}}, bytes(1)),
+        ({"a": {"dtype": "U8", "shape": [0, 1 << 70], "data_offsets": [0, 0]}}, b""),
+        ({"a": {"dtype": ["U8"], "shape": [1], "data_offsets": [0, 1]}}, bytes(1)),
     ],
 )
 def test_malformed_file_is_refused(tmp_path: Path, header: Any, data: bytes) -> None:
