@@ -26,7 +26,7 @@ from gpu_worker.model.weights import BadFile, read_safetensors, write_safetensor
 from shared.digests import file_sha256
 from shared.errors import SpeechError
 from shared.governance.artifacts import MANIFEST_NAME, Artifact, load_artifact
-from shared.governance.manifests import Role, artifact_id_of
+from shared.governance.manifests import artifact_id_of
 
 BITS: Final = 8
 LEVELS: Final = 127
@@ -46,7 +46,7 @@ def quantize_artifact(
     Files that stay as they are get copied, so the new directory stands alone. Raises ValueError for
     other bits than 8 (4 were measured: at eight lanes no faster than bfloat16), FileExistsError,
     SpeechError for a source that is no artifact, lacks a file or is quantized already, BadFile for
-    one whose weights are not its manifest's, OSError when there is no room.
+    one with a file that is not its manifest's, OSError when there is no room.
     """
     if bits != BITS:
         raise ValueError("weights can be quantized to 8 bits")
@@ -60,6 +60,7 @@ def quantize_artifact(
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         _build(parent, work, hub_roots)
+        load_artifact(work)
         work.chmod(0o755)
         work.rename(target)
     finally:
@@ -77,9 +78,10 @@ def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _build(parent: Artifact, work: Path, hub_roots: Sequence[Path]) -> None:
-    config = from_json(_found(parent, "csm_config", hub_roots).read_text("utf-8"))
+    config_name, _ = parent.manifest.one("csm_config")
+    config = from_json(_found(parent, config_name, hub_roots).read_text("utf-8"))
     weights_name, entry = parent.manifest.one("csm_model")
-    found = _found(parent, "csm_model", hub_roots)
+    found = _found(parent, weights_name, hub_roots)
     try:
         state = to_torchtune(read_safetensors(found, entry.sha256, entry.bytes), config)
     except BadFile as error:
@@ -92,17 +94,23 @@ def _build(parent: Artifact, work: Path, hub_roots: Sequence[Path]) -> None:
     for name, file in parent.manifest.files.items():
         if file.role not in ("csm_model", "voices"):
             (work / name).parent.mkdir(parents=True, exist_ok=True)
-            own = parent.directory / name
-            shutil.copyfile(
-                own if own.is_file() else _found(parent, file.role, hub_roots), work / name
-            )
+            shutil.copyfile(_found(parent, name, hub_roots), work / name)
     _write_manifests(parent, work, weights_name)
 
 
-def _found(artifact: Artifact, role: Role, hub_roots: Sequence[Path]) -> Path:
-    for path in artifact.candidates(role, hub_roots):
-        return path
-    raise SpeechError("artifact_unavailable", f"{artifact.directory} lacks its {role}")
+def _found(artifact: Artifact, name: str, hub_roots: Sequence[Path]) -> Path:
+    """The file of that name: of all candidates the first that is the manifest's own."""
+    entry = artifact.manifest.files[name]
+    paths = [artifact.directory / name]
+    if entry.role != "voice_prompt":  # of which there may be several, all beside the manifest
+        paths = list(artifact.candidates(entry.role, hub_roots))
+    there = [path for path in paths if path.is_file()]
+    if not there:
+        raise SpeechError("artifact_unavailable", f"{artifact.directory} lacks {name}")
+    for path in there:
+        if file_sha256(path) == entry.sha256:
+            return path
+    raise BadFile(f"{name}: its digest is not its manifest's")
 
 
 def _write_manifests(parent: Artifact, work: Path, weights_name: str) -> None:

@@ -17,9 +17,11 @@ from gpu_worker.model.checkpoint import load_config, load_state
 from gpu_worker.model.layouts import SCALE, is_matrix
 from gpu_worker.model.products import Int8, multiplies_int8
 from gpu_worker.model.quantize import quantize_artifact, quantized
-from gpu_worker.model.weights import read_safetensors, write_safetensors
+from gpu_worker.model.weights import BadFile, read_safetensors, write_safetensors
 from shared.errors import SpeechError
-from shared.governance.artifacts import Artifact, ArtifactRegistry
+from shared.governance.artifacts import Artifact, ArtifactRegistry, load_artifact
+from shared.governance.locations import spoken_demo_dir
+from shared.governance.manifests import Role
 from shared.messages import CONTEXT_PROMPT
 from shared.settings import WorkerSettings
 from tests.gpu_worker.rebound import rebind
@@ -214,3 +216,46 @@ def test_what_is_not_quantized(child: Artifact, tiny_artifact: Artifact, tmp_pat
     with pytest.raises(SpeechError):
         quantize_artifact(broken, tmp_path / "d")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["broken", "c"]
+
+
+@pytest.mark.parametrize("role", ["csm_config", "llama_tokenizer", "mimi_weight", "voice_prompt"])
+def test_no_file_is_copied_that_is_not_the_manifest_s(
+    tiny_artifact: Artifact, tmp_path: Path, role: Role
+) -> None:
+    """A damaged file next to good weights makes no artifact, which could only fail at its load."""
+    source = shutil.copytree(tiny_artifact.directory, tmp_path / "source")
+    name, _ = tiny_artifact.manifest.one(role)
+    data = (source / name).read_bytes()
+    (source / name).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+    with pytest.raises(BadFile, match=name):
+        quantize_artifact(source, tmp_path / "target")
+    assert [each.name for each in tmp_path.iterdir()] == ["source"]
+
+
+def test_a_file_comes_from_the_snapshot_that_has_it(
+    tiny_artifact: Artifact, tmp_path: Path
+) -> None:
+    """Of a hub cache with an older revision the manifest's own file is taken."""
+    source = shutil.copytree(tiny_artifact.directory, tmp_path / "source")
+    (source / "tokenizer.json").unlink()
+    right = (tiny_artifact.directory / "tokenizer.json").read_bytes()
+    for revision, data in (("a", b"{}"), ("b", right)):
+        snapshot = tmp_path / "hub/models--psionic-demo--tokenizer-tiny/snapshots" / revision
+        snapshot.mkdir(parents=True)
+        (snapshot / "tokenizer.json").write_bytes(data)
+
+    child = quantize_artifact(source, tmp_path / "target", hub_roots=[tmp_path / "hub"])
+
+    assert (child.directory / "tokenizer.json").read_bytes() == right
+
+
+def test_another_voice_s_prompt_stands_in_for_none(tmp_path: Path) -> None:
+    """Of several voices each has its own prompt, or there is no new artifact."""
+    source = shutil.copytree(spoken_demo_dir(), tmp_path / "source")
+    manifest = load_artifact(source).manifest
+    *_, last = (name for name, file in manifest.files.items() if file.role == "voice_prompt")
+    (source / last).unlink()
+
+    with pytest.raises(SpeechError, match=last):
+        quantize_artifact(source, tmp_path / "target")
