@@ -33,8 +33,9 @@ _DAMAGE: Final = (
     "increment or decrement would overflow",
     "attempt to perform arithmetic",
     "attempt to compare",
+    "Cannot serialise number",
 )
-"""What Redis and Lua say of a value that is not what belongs there."""
+"""What Redis and Lua say of a value that is not what belongs there; the last: that isn't finite."""
 
 _COMMON: Final = ("keys", "wakes", "lines", "records", "measures", "ends", "waits")
 """In this order: each uses only those before it, and each of their definitions names one thing."""

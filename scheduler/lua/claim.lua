@@ -16,7 +16,7 @@ local CLAIM_MS = 60000 -- a claim is known so long past its job's deadline: long
 
 local function claimed(id, job)
   return {id, job.payload, tostring(job.attempt), tostring(tonumber(job.deadline_ms) - now),
-    tostring(tonumber(job.claimed_ms) - tonumber(job.admitted_ms)), job.frames, job.solo or '0'}
+    tostring(ms_since(job.admitted_ms, job.claimed_ms)), job.frames, job.solo or '0'}
 end
 
 -- The line has had its turn. That of the returned stays in front.
@@ -50,7 +50,7 @@ local function take(id, job)
     'attempt_ms', now, 'execution', execution, 'worker_id', worker)
   redis.call('SET', ours, id, 'PX', job.deadline_ms - now + CLAIM_MS)
   redis.call('XADD', key('events', id), '*', 'k', 'claimed', 'attempt', attempt, 'worker', worker,
-    'queue_wait_ms', first - tonumber(job.admitted_ms), 'admitted_ms', job.admitted_ms)
+    'queue_wait_ms', ms_since(job.admitted_ms, first), 'admitted_ms', job.admitted_ms)
   redis.call('PEXPIRE', key('events', id), job.deadline_ms - now + LIVE_MS)
   wake(id)
   -- The list holds a hint for each waiting job: the one that was used up is put back, ours is taken. One

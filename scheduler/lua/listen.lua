@@ -1,7 +1,7 @@
 -- A gateway says that it lives and how many callers wait with it, and renews their memberships.
 -- ARGV: ns, listener_ttl, gateway, callers, then per membership: job, listener
--- Returns per membership 1, or 0 when nothing more will come: Redis doesn't know the job, or it was
--- abandoned while this gateway was silent for too long.
+-- Returns per membership 1, or 0 when nothing more will come: Redis doesn't know the job, it has ended, or
+-- it was abandoned while this gateway was silent for too long. Who had lapsed was not told of its end.
 local ttl, gateway = tonumber(ARGV[2]), ARGV[3]
 local now = now_ms()
 local answers = {}
@@ -18,7 +18,7 @@ for i = 5, #ARGV, 2 do
     if added == 1 then note_gateways(id) end -- it had lapsed
     answers[#answers + 1] = added and 1 or 0 -- or the reaper discards it
   else
-    answers[#answers + 1] = live and 0 or redis.call('EXISTS', key('events', id))
+    answers[#answers + 1] = 0
   end
 end
 return answers

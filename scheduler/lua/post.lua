@@ -27,7 +27,7 @@ local function write(id, job, index, frame, gateways)
   redis.call('HINCRBY', job, 'frames', '1')
   if index == '0' then
     local admitted = count_in(redis.call('HGET', job, 'admitted_ms') or '')
-    redis.call('HSET', job, 'first_audio_ms', now - (admitted or now))
+    redis.call('HSET', job, 'first_audio_ms', ms_since(admitted or now, now))
   end
   note(id, gateways)
   return 'ok'

@@ -18,7 +18,7 @@ from scheduler.admission import Admission, AdmitRequest, Admitted
 from scheduler.cancellation import Cancellation
 from scheduler.carrier import Carrier
 from scheduler.connections import connect, connect_async
-from scheduler.events import FRAME
+from scheduler.events import FRAME, parse
 from scheduler.listeners import Caller, Listeners
 from scheduler.load import Load
 from scheduler.queue import Claim, LanePost, WorkQueue
@@ -26,7 +26,7 @@ from scheduler.reaper import Reaper, ReapReport
 from scheduler.results import Results
 from scheduler.subscriptions import EventReader
 from shared.keys import Keys
-from shared.messages import FrameRecord, SpeechJob, Terminal
+from shared.messages import Event, FrameRecord, SpeechJob, Terminal
 from shared.settings import QueueSettings
 from tests.conftest import RedisServer
 
@@ -210,6 +210,11 @@ class Deployment:
     def kinds(self, job_id: str) -> list[str]:
         entries: Any = self.redis.xrange(self.keys.events(job_id))
         return [kind_of(fields) for _, fields in entries]
+
+    def told(self, job_id: str) -> list[Event | None]:
+        """What a job's listeners hear."""
+        entries: Any = self.redis.xrange(self.keys.events(job_id))
+        return [parse(fields) for _, fields in entries]
 
     def listed(self) -> list[str]:
         entries: Any = self.redis.lrange(self.carrier.list_key, 0, -1)

@@ -293,6 +293,25 @@ async def test_a_count_that_is_no_number_is_mended(
         assert deployment.redis.hget(deployment.keys.reaper, field) == b"3904"
 
 
+@pytest.mark.redis
+@pytest.mark.parametrize("value", ["nan", "-inf"])
+@pytest.mark.parametrize("field", ["service_ms", "service_budget", "wait_error_ms"])
+async def test_a_mean_that_is_not_finite_is_mended(
+    real: Deployment, field: str, value: str
+) -> None:
+    """Lua takes it for a number, and no document can say it: the load is told all the same."""
+    work = real.worker()
+    await real.admit("r1")
+    claim = real.claim(work)
+    real.post(work, claim, 0)
+    work.end(claim.job_id, claim.execution, terminal())
+    real.redis.hset(real.keys.stats(QUEUE), field, value)
+
+    assert (await real.load.snapshot()).queue(QUEUE).ended == 1
+    assert not real.redis.hexists(real.keys.stats(QUEUE), field)
+    assert Books.read(real.redis, "t").faults() == []
+
+
 MEMBERS: dict[str, str] = {"no bytes": "junk", "too many": "junk|" + "9" * 40, "none": "junk|0"}
 
 

@@ -139,3 +139,26 @@ async def test_a_stream_that_began_anew_is_read_from_its_start(fake: Deployment)
 
     assert isinstance(await asyncio.wait_for(caller.next_event(), 10), Claimed)
     await fake.reader.close()
+
+
+async def test_who_lapsed_beside_another_hears_the_end_once_renewed(
+    listening: Deployment,
+) -> None:
+    """A gateway that was silent while a job went on for another's caller was told nothing of it:
+    its own caller hears the rest as soon as it renews, and not at its deadline.
+    """
+    work = listening.worker()
+    caller = await listening.join("r1")
+    await listening.admit("r1", listener="g2|1")
+    claim = listening.claim(work)
+    assert isinstance(await asyncio.wait_for(caller.next_event(), 10), Claimed)
+    listening.redis.zrem(listening.keys.listeners(claim.job_id), caller.name)
+    listening.redis.hset(listening.keys.job(claim.job_id), "gateways", "g2")  # as the reaper does
+    listening.post(work, claim, 0)
+    work.end(claim.job_id, claim.execution, terminal())
+    caller.subscription.news = False  # whatever it was told before
+
+    await listening.listeners._renew_all()
+
+    assert shape(await asyncio.wait_for(heard(caller), 10)) == [0, "End"]
+    await caller.leave()

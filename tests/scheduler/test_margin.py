@@ -12,6 +12,7 @@ import pytest
 from scheduler.load import QueueLoad
 from scheduler.queue import Claim, WorkQueue
 from shared.errors import SpeechError
+from shared.messages import Claimed
 from tests.scheduler.conftest import QUEUE, Deployment, terminal
 
 STEP_MS = 100.0
@@ -410,3 +411,34 @@ async def test_an_outage_of_a_clock_that_was_put_back_is_forgotten(door: Door) -
     await door.sample(1600)
 
     assert door.measured("weight") == 1
+
+
+async def test_a_clock_put_back_is_no_measure(fake: Deployment) -> None:
+    """What ran and waited meanwhile took no time below 0, and neither what lanes take nor what the
+    door knows of waits is told by it.
+    """
+    work = fake.worker()
+    fake.reap()
+    for number in range(4):
+        await fake.admit(f"r{number}")
+    running = [fake.claim(work) for _ in range(2)]
+    fake.advance_ms(500)
+    fake.reap()
+
+    fake.advance_ms(-3_600_000)
+    for claim in running:
+        fake.post(work, claim, 0)
+        work.end(claim.job_id, claim.execution, terminal())
+
+    waited = fake.claim(work)
+    told = [event for event in fake.told(waited.job_id) if isinstance(event, Claimed)]
+    assert (waited.queue_wait_ms, told[0].queue_wait_ms) == (0, 0)
+    for claim in running:
+        record = await fake.results.read(claim.job_id)
+        assert record is not None
+        assert record.end is not None
+        assert record.end.first_audio_latency_ms == 0
+        assert record.end.full_generation_latency_ms == 0
+    load = (await fake.load.snapshot()).queue(QUEUE)
+    assert (load.mean_service_ms, load.estimated_wait_error_ms) == (0.0, 0.0)
+    assert not fake.redis.hexists(fake.keys.stats(QUEUE), "spare_at_ms")

@@ -53,9 +53,9 @@ local function end_job(id, job, o, now)
 
   local admitted = tonumber(job.admitted_ms)
   local frames = tonumber(job.frames)
-  local waited = (tonumber(job.claimed_ms) or now) - admitted
+  local waited = ms_since(admitted, tonumber(job.claimed_ms) or now)
   local first = job.first_audio_ms or ''
-  local total = now - admitted
+  local total = ms_since(admitted, now)
   redis.call('HSET', jk, 'state', 'ended', 'ended_ms', now, 'finish_reason', o.reason,
     'failure_code', o.code or '', 'message', o.message or '', 'terminal', o.terminal or '',
     'abandoned', o.abandoned or '0', 'queue_wait_ms', waited, 'total_ms', total)
@@ -93,7 +93,7 @@ local function end_job(id, job, o, now)
     measure(stats, newest, {'service_ms', now - job.attempt_ms, 'service_frames', frames,
       'service_budget', tonumber(job.budget)})
   end
-  record_total(job, o.reason, total, now)
+  record_total(job, o.reason, now - admitted, now)
   if o.abandoned ~= '1' then retain(id, frames * FRAME_BYTES, now, o.result_ttl, o.cap) end
 end
 

@@ -14,6 +14,11 @@ local function now_ms()
   return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 end
 
+-- How long ago that was; 0 where the clock was put back since.
+local function ms_since(instant, now)
+  return math.max(0, now - tonumber(instant))
+end
+
 -- HMGET into a table by field name; a missing field is nil, and so is each of a key that is no hash.
 local function read_into(job, id, names)
   local values = redis.pcall('HMGET', NS .. ':job:' .. id, unpack(names))

@@ -45,12 +45,13 @@ end
 
 -- Whether time since then was the service's own: nobody reaps while Redis is away, and reapers note when
 -- they come back to one, and when a queue has no ready lane. What an outage added to a wait or a job is no
--- measure of either. Notes from ahead are of a clock that was put back.
+-- measure of either. Notes from ahead are of a clock that was put back, and so is such a beginning: the
+-- time since then isn't known.
 local function was_served(queue, since, now)
   local said = redis.call('HMGET', key('reaper'), 'due_ms', 'away_ms')
   local due = tonumber(said[1] or '') or now
   local away = tonumber(said[2] or '') or 0
   local unserved = tonumber(redis.call('HGET', key('stats', queue), 'unserved_ms') or '') or 0
   local function is_past(noted) return noted < since or noted > now end
-  return now <= due and is_past(away) and is_past(unserved)
+  return since <= now and now <= due and is_past(away) and is_past(unserved)
 end
