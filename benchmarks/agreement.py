@@ -62,7 +62,7 @@ def agreement(
     with torch.inference_mode():
         say(f"{parent.artifact_id} speaks")
         opened = open_model(parent, dtype=dtype)
-        prompts = prompts_of(opened)
+        prompts = prompts_of(opened, frames)
         expected = [trace(opened, prompt, frames) for prompt in prompts]
         del opened
         say(f"{child.artifact_id} speaks")
@@ -73,12 +73,14 @@ def agreement(
     return compared(expected, forced, free)
 
 
-def prompts_of(opened: Opened) -> list[Frames]:
-    """Twenty, or ten where the voice has no prompt."""
+def prompts_of(opened: Opened, frames: int) -> list[Frames]:
+    """Twenty, or ten where the voice has no prompt; but those alone that leave room for speech."""
     texts = [opened.text_frames(text) for text in TEXTS]
-    if not opened.artifact.voices.default.has_prompt:
-        return texts
-    return [*texts, *(join([opened.voice_frames(), text]) for text in texts)]
+    prompts = list(texts)
+    if opened.artifact.voices.default.has_prompt:
+        prompts += [join([opened.voice_frames(), text]) for text in texts]
+    room = opened.model.config.max_seq_len - frames
+    return [prompt for prompt in prompts if len(prompt) < room]
 
 
 def compared(expected: list[Trace], forced: list[Trace], free: list[Trace]) -> Agreement:

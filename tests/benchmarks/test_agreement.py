@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from benchmarks import engine, machine, oracle, products
-from benchmarks.agreement import TEXTS, agreement, compared
+from benchmarks.agreement import TEXTS, agreement, compared, prompts_of
 from benchmarks.arithmetic import weight_elements_per_frame
 from benchmarks.records import GIVEN
+from benchmarks.rig import open_model
 from benchmarks.trace import Trace
 from cli import main
 from cli.exits import OK, USAGE
@@ -49,6 +50,16 @@ def test_an_artifact_agrees_with_itself(parent: Artifact) -> None:
     assert (found.prompts, found.codes) == (2 * len(TEXTS), 640)
     assert (found.same_ids, found.same_first_ids, found.largest_difference) == (1.0, 1.0, 0.0)
     assert found.frames_alike == (1,) * 20
+
+
+def test_prompts_leave_room_for_the_speech(parent: Artifact) -> None:
+    """Only prompts are taken that fit the model's window together with what is spoken."""
+    opened = open_model(parent, dtype=torch.float32)
+
+    assert len(prompts_of(opened, 12)) == 20
+    crowded = [len(prompt) for prompt in prompts_of(opened, 2048 - 20)]
+    assert 0 < len(crowded) < 20
+    assert max(crowded) < 20
 
 
 def test_what_agrees_is_counted() -> None:
