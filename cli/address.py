@@ -15,6 +15,8 @@ def checked(url: str) -> str:
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
+        if (parts.hostname or "").isascii():
+            (parts.hostname or "").encode("idna")  # else whoever looks it up raises UnicodeError
         if is_http and parts.port != 0 and not re.search(r"\s", url):
             return parts.geturl().rstrip("/")
     except ValueError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cli import show
-from cli.client import GatewayClient
+from cli.client import GatewayClient, understood
 
 
 def run(
@@ -19,8 +19,11 @@ def run(
     if as_json:
         show.document(report)
         return
-    for hit in report["hits"]:
-        show.facts([(str(hit["request_id"]), str(hit["was"]))])
-    if not report["hits"]:
-        remembered = "remembered, in case it is on its way" if report["remembered"] else "forgotten"
+    with understood():
+        hits = [(str(hit["request_id"]), str(hit["was"])) for hit in report["hits"]]
+        is_remembered = report["remembered"]
+    for hit in hits:
+        show.facts([hit])
+    if not hits:
+        remembered = "remembered, in case it is on its way" if is_remembered else "forgotten"
         show.facts([("nothing was running or waiting", remembered)])

@@ -196,6 +196,20 @@ class GatewayClient:
         )
 
 
+@contextmanager
+def understood() -> Iterator[None]:
+    """Around taking a gateway's document apart. Raises :class:`CommandFailed` for one that is of
+    another shape.
+    """
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise CommandFailed(
+            NOT_GENUINE, f"the answer is not as the contract has it ({what})"
+        ) from error
+
+
 def api_key_from(environment: Mapping[str, str] = os.environ) -> str | None:
     """As ``read_caller_key``; none where a gateway's keys are not for this user to read."""
     try:

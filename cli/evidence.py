@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cli import audio_file, show
-from cli.client import GatewayClient
+from cli.client import GatewayClient, understood
 from cli.outcome import in_words
 
 
@@ -24,7 +24,9 @@ def run(
     if as_json:
         show.document(evidence)
     elif output is None:
-        show.facts(_facts(evidence))
+        with understood():
+            facts = _facts(evidence)
+        show.facts(facts)
 
 
 def _facts(evidence: Mapping[str, Any]) -> list[tuple[str, str | None]]:

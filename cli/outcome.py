@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cli import show
-from cli.client import GatewayClient
+from cli.client import GatewayClient, understood
 
 
 def run(
@@ -18,7 +18,9 @@ def run(
     if as_json:
         show.document(recorded)
     else:
-        show.facts([(request_id, in_words(recorded["business_outcome"]))])
+        with understood():
+            said = in_words(recorded["business_outcome"])
+        show.facts([(request_id, said)])
 
 
 def in_words(outcome: Mapping[str, Any] | None) -> str:

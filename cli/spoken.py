@@ -7,7 +7,6 @@ said, and frames, samples and duration have to agree.
 from __future__ import annotations
 
 import base64
-import binascii
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -64,6 +63,13 @@ def from_response(wav: bytes, headers: Mapping[str, str]) -> Spoken:
         value = text(name)
         return int(value) if value is not None and value.isascii() and value.isdigit() else None
 
+    def count(name: str) -> int:
+        value = number(name)
+        if value is None:
+            needed(name)
+            raise CommandFailed(NOT_GENUINE, f"the header x-psionic-{name} is no number")
+        return value
+
     reason = text("csm-finish-reason") or "unknown"
     by_eos = text("csm-hit-eos") == "true"
     return Spoken(
@@ -72,13 +78,13 @@ def from_response(wav: bytes, headers: Mapping[str, str]) -> Spoken:
         artifact_id=needed("csm-artifact-id"),
         voice_profile_id=needed("csm-voice-profile-id"),
         backend=text("generation-backend") or needed("served-backend"),
-        frames=int(needed("csm-generated-frame-count")),
-        duration_ms=int(needed("output-duration-ms")),
+        frames=count("csm-generated-frame-count"),
+        duration_ms=count("output-duration-ms"),
         finish_reason=reason,
         stop_cause=("eos" if by_eos else "silence") if reason == "stop" else None,
         first_audio_latency_ms=number("first-audio-latency-ms"),
         queue_wait_ms=number("csm-queue-wait-ms"),
-        full_generation_latency_ms=int(needed("full-generation-latency-ms")),
+        full_generation_latency_ms=count("full-generation-latency-ms"),
         seed=number("csm-seed"),
         attempt=number("csm-attempt"),
         worker_id=text("csm-worker-id"),
@@ -139,7 +145,7 @@ def _samples(event: Mapping[str, Any]) -> bytes:
     try:
         wav = base64.b64decode(event["data_base64"], validate=True)
         rate, size = struct.unpack_from("<I12xI", wav, 24)
-    except (KeyError, TypeError, binascii.Error, struct.error) as error:
+    except (KeyError, TypeError, ValueError, struct.error) as error:
         raise CommandFailed(NOT_GENUINE, "an audio event without a WAV file in it") from error
     if rate != SAMPLE_RATE or size != len(wav) - HEADER_BYTES:
         raise CommandFailed(NOT_GENUINE, "an audio event whose WAV header is wrong")
@@ -162,13 +168,13 @@ def _from_terminal(event: Mapping[str, Any], wav: bytes) -> Spoken:
             artifact_id=event["artifact_id"],
             voice_profile_id=event["voice_profile_id"],
             backend=event["backend"],
-            frames=event["generated_frame_count"],
-            duration_ms=event["output_duration_ms"],
+            frames=_count(event, "generated_frame_count"),
+            duration_ms=_count(event, "output_duration_ms"),
             finish_reason=event["finish_reason"],
             stop_cause=event.get("stop_cause"),
             first_audio_latency_ms=event["first_audio_latency_ms"],
             queue_wait_ms=event.get("queue_wait_ms"),
-            full_generation_latency_ms=event["full_generation_latency_ms"],
+            full_generation_latency_ms=_count(event, "full_generation_latency_ms"),
             seed=event.get("seed"),
             attempt=event.get("attempt"),
             worker_id=event.get("worker_id"),
@@ -179,3 +185,10 @@ def _from_terminal(event: Mapping[str, Any], wav: bytes) -> Spoken:
         )
     except KeyError as error:
         raise CommandFailed(NOT_GENUINE, f"the terminal event lacks {error}") from error
+
+
+def _count(event: Mapping[str, Any], name: str) -> int:
+    value = event[name]
+    if type(value) is not int:
+        raise CommandFailed(NOT_GENUINE, f"the terminal event's {name} is no whole number")
+    return value

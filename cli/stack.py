@@ -167,10 +167,11 @@ class Stack:
             try:
                 listener.bind((self.plan.host, self.plan.port))
                 listener.listen()
-            except OSError as error:
+            except (OSError, TypeError, ValueError) as error:  # of a name that can't be encoded
+                why = error.strerror if isinstance(error, OSError) else "no such host"
                 raise CommandFailed(
                     NOT_STARTED,
-                    f"can't listen on {self.plan.host} port {self.plan.port}: {error.strerror}",
+                    f"can't listen on {self.plan.host} port {self.plan.port}: {why}",
                     hint="choose another port with --port; --port 0 takes any free one",
                 ) from error
         return self.plan.port

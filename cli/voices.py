@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from cli import show
-from cli.client import GatewayClient
+from cli.client import GatewayClient, understood
 
 
 def run(url: str, *, api_key: str | None, as_json: bool) -> None:
     with GatewayClient(url, api_key=api_key) as client:
-        profiles = client.health()["voice_profiles"]
+        document = client.health()
+    with understood():
+        profiles = document["voice_profiles"]
+        rows = [
+            (
+                profile["id"],
+                profile["display_name"],
+                profile["speaker"],
+                profile["approval_status"],
+                profile["consent_posture"],
+            )
+            for profile in profiles
+        ]
     if as_json:
         show.document(profiles)
         return
-    rows = [
-        (
-            profile["id"],
-            profile["display_name"],
-            profile["speaker"],
-            profile["approval_status"],
-            profile["consent_posture"],
-        )
-        for profile in profiles
-    ]
     show.table(("voice", "name", "speaker", "approval", "consent"), rows)

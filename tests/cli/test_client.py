@@ -153,6 +153,8 @@ def test_a_refused_stream_is_a_refusal() -> None:
         "http://host:x",
         "http://[::1",
         "http://a b",
+        "http://a..b",
+        "http://" + "a" * 64,
     ],
 )
 def test_a_malformed_address_is_wrong_usage(url: str) -> None:

@@ -124,6 +124,17 @@ def test_a_response_without_its_digest_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["csm-generated-frame-count", "output-duration-ms", "full-generation-latency-ms"]
+)
+def test_a_count_that_is_no_number_is_refused(name: str) -> None:
+    """What must be a number and is none makes the answer worthless, too."""
+    with pytest.raises(CommandFailed, match=f"{name} is no number") as caught:
+        from_response(WAV, headers() | {f"x-psionic-{name}": "two"})
+
+    assert caught.value.exit_code == NOT_GENUINE
+
+
+@pytest.mark.parametrize(
     "events",
     [
         [audio(1)],
@@ -133,6 +144,9 @@ def test_a_response_without_its_digest_is_refused() -> None:
         [{"event": "audio", "chunk_index": 0, "data_base64": "AAAA"}],
         [audio(0)],
         [{"event": "terminal"}],
+        [{"event": "audio", "chunk_index": 0, "data_base64": "\u00e9"}],
+        [audio(0), {**terminal(), "output_duration_ms": "160"}],
+        [audio(0), {**terminal(), "full_generation_latency_ms": None}],
     ],
 )
 def test_a_damaged_stream_is_refused(events: list[dict[str, Any]]) -> None:

@@ -141,6 +141,17 @@ def test_a_taken_port_is_told_before_anything_starts(
     assert recorded.stages == []
 
 
+def test_a_host_that_is_no_name_is_told_before_anything_starts(
+    recorded: type[Recorder], tmp_path: Path
+) -> None:
+    """Nor does a name that nothing can look up end in more than a line."""
+    with pytest.raises(CommandFailed, match="no such host") as caught:
+        enter(StackPlan(tmp_path, host="\u00e9" * 80, port=8081), {})
+
+    assert caught.value.exit_code == NOT_STARTED
+    assert recorded.stages == []
+
+
 def test_a_bad_setting_is_told_before_anything_starts(
     recorded: type[Recorder], tmp_path: Path
 ) -> None:
