@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from gpu_worker.generation import Ended, Generation
 from gpu_worker.prompt import Prompt
 from shared.messages import ERROR, LENGTH, STOP
+from shared.speech_rate import LEAD_IN_MS
+from shared.wav import FRAME_MS
 
 QUIET_PEAK: Final = 164
 """A frame is near-silent if no sample is louder: 0.5 % of full scale, -46 dBFS."""
-LEAD_IN_FRAMES: Final = 6
-"""Speech may begin so late (480 ms): that a row which was let no longer is silent says nothing."""
+LEAD_IN_FRAMES: Final = LEAD_IN_MS // FRAME_MS
+"""Speech may begin so late: that a row which was let no longer is silent says nothing."""
 
 
 @dataclass(slots=True, eq=False)

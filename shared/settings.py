@@ -27,6 +27,7 @@ from shared.environment import (
     secrets,
     text,
 )
+from shared.speech_rate import LEAD_IN_MS
 from shared.tiers import Tier
 from shared.variables import (
     API_KEYS,
@@ -98,6 +99,7 @@ class QueueSettings:
         lease_ms = integer(env, "PSIONIC_CSM_LEASE_MS", 3000, 500, 60_000)
         listener_ttl_ms = integer(env, "PSIONIC_CSM_LISTENER_TTL_MS", 6000, 1000, 60_000)
         result_ttl_ms = integer(env, "PSIONIC_CSM_RESULT_TTL_MS", 60_000, 1000, 3_600_000)
+        max_queue_depth = integer(env, MAX_QUEUE_DEPTH, tier.max_queue_depth, 1, 100_000)
         return cls(
             redis_url=read_redis_url(env) or "redis://127.0.0.1:6379/0",
             namespace=read_namespace(env),
@@ -125,9 +127,11 @@ class QueueSettings:
             retained_bytes=integer(env, "PSIONIC_CSM_RETAINED_BYTES", 256 << 20, 1 << 20, 1 << 40),
             max_attempts=integer(env, "PSIONIC_CSM_MAX_ATTEMPTS", 2, 1, 10),
             reap_interval_ms=integer(env, "PSIONIC_CSM_REAP_INTERVAL_MS", 1000, 50, 60_000),
-            min_queue_depth=integer(env, MIN_QUEUE_DEPTH, 16, 1, 100_000),
+            min_queue_depth=integer(
+                env, MIN_QUEUE_DEPTH, min(16, max_queue_depth), 1, max_queue_depth
+            ),
             queue_depth_per_lane=integer(env, "PSIONIC_CSM_QUEUE_DEPTH_PER_LANE", 4, 1, 1000),
-            max_queue_depth=integer(env, MAX_QUEUE_DEPTH, tier.max_queue_depth, 1, 100_000),
+            max_queue_depth=max_queue_depth,
             max_waiting_per_principal=integer(
                 env,
                 MAX_WAITING_PER_PRINCIPAL,
@@ -230,7 +234,7 @@ class WorkerSettings:
     @classmethod
     def from_env(cls, env: Env = os.environ) -> WorkerSettings:
         dirs = read_artifact_dirs(env)
-        lanes = env.get(LANES, "")
+        lanes = env.get(LANES, "").strip()
         return cls(
             queue=QueueSettings.from_env(env),
             artifact_dir=dirs[0] if dirs else None,
@@ -246,7 +250,7 @@ class WorkerSettings:
             dtype=DTYPES[choice(env, "PSIONIC_CSM_DTYPE", "auto", DTYPES)],
             lanes=integer(env, LANES, 4, 1, 512) if lanes else None,
             prefill_chunk=integer(env, "PSIONIC_CSM_PREFILL_CHUNK", 32, 1, 512),
-            silence_stop_ms=integer(env, "PSIONIC_CSM_SILENCE_STOP_MS", 2000, 0, 20_000),
+            silence_stop_ms=_silence_stop_ms(env),
             torch_threads=integer(env, TORCH_THREADS, threads_per_worker(1), 1, 256),
             drain_grace_ms=integer(env, DRAIN_GRACE_MS, 25_000, 0, 600_000),
             metrics=SidePortSettings.from_env(env),
@@ -281,6 +285,15 @@ def known_names() -> frozenset[str]:
     read_hub_roots(asked)
     read_caller_key(asked)
     return frozenset({CACHE, *asked.names})
+
+
+def _silence_stop_ms(env: Env) -> int:
+    """No shorter than the quiet that speech may begin with: it would end answers before a word."""
+    name, most = "PSIONIC_CSM_SILENCE_STOP_MS", 20_000
+    value = integer(env, name, 2000, 0, most)
+    if 0 < value <= LEAD_IN_MS:
+        raise SettingsError(name, f"0, or a whole number from {LEAD_IN_MS + 1} to {most}")
+    return value
 
 
 def _otlp_endpoint(env: Env) -> str | None:

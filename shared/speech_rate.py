@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+LEAD_IN_MS: Final = 480
+"""Speech may begin so late."""
 BASE_LENGTH_MS: Final = 1500
 LENGTH_PER_CHARACTER_MS: Final = 120
 CHARACTERS_PER_SECOND: Final = 25

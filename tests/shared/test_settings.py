@@ -63,6 +63,7 @@ def test_a_bad_value_stops_the_gateway_and_is_named(name: str, value: str) -> No
         ("PSIONIC_CSM_RUNTIME", "maybe"),
         ("PSIONIC_CSM_STARTUP_LOAD_MODE", "later"),
         ("PSIONIC_CSM_CPU_FALLBACK_ON_ACCELERATOR_FAILURE", "2"),
+        ("PSIONIC_CSM_SILENCE_STOP_MS", "480"),
     ],
 )
 def test_a_bad_value_stops_the_worker_and_is_named(name: str, value: str) -> None:
@@ -155,12 +156,15 @@ def test_an_empty_variable_is_not_set() -> None:
     [
         ("PSIONIC_CSM_LISTENER_TTL_MS", "1000", "PSIONIC_CSM_LISTENER_RENEW_MS", "501"),
         ("PSIONIC_CSM_RESULT_TTL_MS", "60000", "PSIONIC_CSM_METADATA_TTL_MS", "59999"),
+        ("PSIONIC_CSM_MAX_QUEUE_DEPTH", "20", "PSIONIC_CSM_MIN_QUEUE_DEPTH", "21"),
     ],
 )
-def test_times_that_contradict_each_other_stop_the_process(
+def test_settings_that_contradict_each_other_stop_the_process(
     lasting: str, value: str, within: str, too_much: str
 ) -> None:
-    """Callers are renewed before they lapse, and the facts of a job outlast its audio."""
+    """Callers are renewed before they lapse, the facts of a job outlast its audio, and a queue may
+    be as long as it always may.
+    """
     with pytest.raises(SettingsError, match=within):
         QueueSettings.from_env({lasting: value, within: too_much})
 
@@ -172,3 +176,16 @@ def test_the_times_that_go_with_others_follow_them() -> None:
 
     assert hasty.listener_renew_ms * 3 <= hasty.listener_ttl_ms
     assert lasting.metadata_ttl_ms == lasting.result_ttl_ms
+    assert QueueSettings.from_env({"PSIONIC_CSM_MAX_QUEUE_DEPTH": "5"}).min_queue_depth == 5
+
+
+def test_a_pause_may_be_longer_than_speech_takes_to_begin() -> None:
+    """Silence ends an answer after more than the quiet before its first word, or never."""
+    for value in ("0", "481", "20000"):
+        settings = WorkerSettings.from_env({"PSIONIC_CSM_SILENCE_STOP_MS": value})
+        assert settings.silence_stop_frames == 0 or settings.silence_stop_frames > 6
+
+
+def test_blank_lanes_are_none() -> None:
+    """A blank is no number: the backend's own number of lanes stays."""
+    assert WorkerSettings.from_env({"PSIONIC_CSM_LANES": " "}).lanes is None
