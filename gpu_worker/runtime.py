@@ -91,7 +91,8 @@ class Runtime(EngineThread):
         except SpeechError as error:
             self._refuse(requested, error)
             return None
-        except (ImportError, MemoryError) as error:  # of torch itself, which takes gigabytes
+        # Of torch itself, which takes gigabytes; the last two where a library of CUDA is missing.
+        except (ImportError, MemoryError, OSError, ValueError) as error:
             first, *_ = str(error).splitlines() or [""]
             reason = f"loading failed: {type(error).__name__}: {first[:200]}"
             self._refuse(requested, SpeechError("csm_runtime_load_failed", reason))

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import gpu_worker.loading
+import gpu_worker.runtime
 from gpu_worker.model.checkpoint import load_checkpoint
 from gpu_worker.runtime import Runtime
 from shared.errors import PENDING_PHASES
@@ -199,6 +200,22 @@ def test_libraries_that_can_t_be_loaded(start: Start, monkeypatch: pytest.Monkey
     reason = refused(start(), "csm_runtime_load_failed")
 
     assert reason.startswith("loading failed: ModuleNotFoundError: import of gpu_worker.loading")
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("libcudart.so.12: cannot open shared object file"), ValueError("not found")]
+)
+def test_libraries_that_lack_one_of_their_own(
+    start: Start, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """What torch raises where a part of CUDA is missing is no ImportError, and no crash either."""
+
+    def broken() -> None:
+        raise error
+
+    monkeypatch.setattr(gpu_worker.runtime, "import_numpy", broken)
+
+    assert str(error) in refused(start(), "csm_runtime_load_failed")
 
 
 def test_too_little_memory_for_the_weights(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
