@@ -38,6 +38,8 @@ CANT_LISTEN = 3
 KEEP_ALIVE_S = 20
 LAST_WORDS_S = 2
 """After the grace, how long answers may take to leave, and then connections to close."""
+CUT_S = 3
+"""How long it may take to end what is left of those that didn't."""
 
 log = structlog.get_logger()
 
@@ -121,6 +123,21 @@ class Server(uvicorn.Server):
         shown = f"[{host}]" if ":" in host else host
         log.info("gateway_listening", url=f"http://{shown}:{port}", port=port)
 
+    async def shutdown(self, sockets: list[socket] | None = None) -> None:
+        """As uvicorn's, to which a client that takes nothing would be an error of ours."""
+        cut = asyncio.get_running_loop().call_later(LAST_WORDS_S, self._let_go)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            cut.cancel()
+
+    def _let_go(self) -> None:
+        left = list(self.server_state.connections)
+        if left:
+            log.warning("connections_cut", count=len(left))
+        for connection in left:
+            cast(BoundedHttp, connection).let_go()
+
     async def on_tick(self, counter: int) -> bool:
         if self._grace is not None and self._drained(self._grace):
             return True
@@ -159,7 +176,7 @@ def serve(settings: GatewaySettings) -> None:
         access_log=False,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=LAST_WORDS_S,
+        timeout_graceful_shutdown=LAST_WORDS_S + CUT_S,
     )
     log.info(
         "gateway_starting",

@@ -67,15 +67,19 @@ class Delivery:
         try:
             async with self._speech.take(call, principal, arrived_ms) as take:
                 try:
-                    if call.transport.stream_format is None:
-                        await self._one_shot(take, line, entry)
-                    else:
-                        await self._stream(take, call.transport.stream_format, line, entry)
+                    with take.unless_cut():
+                        if call.transport.stream_format is None:
+                            await self._one_shot(take, line, entry)
+                        else:
+                            await self._stream(take, call.transport.stream_format, line, entry)
                 finally:
                     _note_take(entry, take)
                     _trace(span, take, arrived_ms)
         except SpeechError as error:
-            await self._refuse(call, error, {}, line, entry)
+            if line.has_begun:
+                entry["code"] = error.code  # told by an answer without an end
+            else:
+                await self._refuse(call, error, {}, line, entry)
 
     async def _one_shot(self, take: Take, line: Line, entry: Entry) -> None:
         with Samples(self._budget) as samples:

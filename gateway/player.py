@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
-from starlette.types import Send
+from starlette.types import Message, Send
 
 from gateway.envelope import error_body
 from gateway.finish import Finish, Tally, failure_of
@@ -23,10 +23,17 @@ PIECE_BYTES: Final = 64 << 10
 
 
 class Line:
-    """The way back to one client. A call returns when there is room for more."""
+    """The way back to one client. A call returns when there is room for more, and one that is
+    cancelled before has sent nothing.
+    """
 
     def __init__(self, send: Send) -> None:
-        self.send = send
+        self._send = send
+        self.has_begun = False
+
+    async def send(self, message: Message) -> None:
+        await self._send(message)
+        self.has_begun = True
 
     async def begin(self, content_type: str, headers: Mapping[str, str]) -> None:
         raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
@@ -102,8 +109,9 @@ class Player:
         self._tally.take(frame.pcm)
         final = frame.index + 1 == self._take.call.job.max_frames
         chunk = Chunk(frame, final)
-        await self.line.write(await self._made(lambda: self._framing.audio(chunk)))
+        audio = await self._made(lambda: self._framing.audio(chunk))
         with self._take.unless_cut():
+            await self.line.write(audio)
             await asyncio.sleep(0)  # a replay's frames are all there: let others have their turn
 
     async def _made(self, make: Callable[[], bytes]) -> bytes:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Send
+
+CANCEL_AGAIN_S: Final = 0.5
 
 
 class Presence:
@@ -35,7 +37,7 @@ class Presence:
             finished = working.done()
         finally:
             watching.cancel()
-            working.cancel()
+            await _ended(working)
             await asyncio.gather(working, watching, return_exceptions=True)
         if not finished:
             raise ClientDisconnect
@@ -49,3 +51,12 @@ class Presence:
     async def _until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+
+async def _ended(work: asyncio.Future[None]) -> None:
+    """Cancel until it ends. One cancellation may be lost on its way: before Python 3.12,
+    ``asyncio.wait_for``, with which redis-py sends, forgets one that comes as its wait is over.
+    """
+    while not work.done():
+        work.cancel()
+        await asyncio.wait({work}, timeout=CANCEL_AGAIN_S)

@@ -7,14 +7,15 @@ that takes too long over a head is not answered: its connection is closed.
 
 Requests are not pipelined. One that comes before the answer to the one before it is complete is not
 taken, and the connection closes after that answer, so that the client sends it again (RFC 9112,
-9.3.2). So reading never pauses, and a client that leaves is always noticed. An answer is complete
+9.3.2); nor is anything else that comes then. So reading never pauses, and a client that leaves is
+always noticed. An answer is complete
 for its client with its last byte, which may be a moment before whoever answers says that it was the
 last: what comes in that moment is heard after it. A client that closes only its sending side has
 left, too: most who do are gone, and which ones aren't can't be told.
 
 An answer that leaves before its request's body is whole is the connection's last. What still comes
 is dropped for ``LINGER_S`` before it is closed: a client that is busy sending would otherwise be
-reset before it has read why.
+reset before it has read why. An answer that its application leaves without an end is broken off.
 
 What is there for a client waits in the process up to a mark, above which nobody writes. A client
 that takes nothing for ``send_stall_s`` is let go, whatever was still to be said.
@@ -30,7 +31,7 @@ from http import HTTPStatus
 from typing import Any, Final, cast
 
 import structlog
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.envelope import error_body, error_headers
 from gateway.parser import PlainParser
@@ -81,6 +82,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._send_stall_s = send_stall_s
         self._stall_timer: asyncio.TimerHandle | None = None
         self._untaken = 0
+        self._linger_timer: asyncio.TimerHandle | None = None
         self._early = bytearray()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -92,8 +94,12 @@ class BoundedHttp(HttpToolsProtocol):
             self._turn_away()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """No timer keeps what is gone: as many as come and are reset would lie in memory."""
         self._got_head()
         self._stop_stall_timer()
+        self._unset_keepalive_if_required()
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -160,7 +166,22 @@ class BoundedHttp(HttpToolsProtocol):
         self.is_deaf = True
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self.loop.call_later(LINGER_S, self.transport.close)
+        self._linger_timer = self.loop.call_later(LINGER_S, self.transport.close)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """As uvicorn's, which takes an answer without an end for a defect, and logs it as one."""
+
+        async def answered(*request: Any) -> None:
+            await app(*request)
+            if cycle.response_started and not cycle.response_complete and not cycle.disconnected:
+                cycle.disconnected = True
+                self.transport.close()
+
+        super()._start_asgi_task(cycle, answered)
+
+    def let_go(self) -> None:
+        """End this connection now, whatever was still to be said."""
+        self.transport.abort()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -193,8 +214,15 @@ class BoundedHttp(HttpToolsProtocol):
         return is_head or not (cycle.chunked_encoding or cycle.expected_content_length)
 
     def send_400_response(self, msg: str) -> None:
-        """The envelope in place of uvicorn's plain text, then the end of the connection."""
+        """The envelope in place of uvicorn's plain text, then the end of the connection.
+
+        What is no HTTP behind a whole request, or in the midst of an answer, has no answer of its
+        own: it would stand in the other's place.
+        """
         self._got_head()
+        if self._answering and (self.is_deaf or self.cycle.response_started):
+            self.is_deaf, self.cycle.keep_alive = True, False
+            return
         self._say(SpeechError("malformed_json", msg))
         self.transport.close()
 

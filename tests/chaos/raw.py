@@ -1,20 +1,26 @@
-"""Connections below HTTP: clients that read badly, and clients that talk rubbish."""
+"""Connections below HTTP: clients that read badly, talk rubbish, or leave as they like.
+
+``RawClient`` has as small a receive buffer as the system allows, unless told otherwise.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import socket
+import struct
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 
 class RawClient:
-    """One TCP connection with as small a receive buffer as the system allows."""
+    """One TCP connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_small: bool = True) -> None:
         self._socket = socket.socket()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        if is_small:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         self._socket.setblocking(False)
 
     async def connect(self, url: str) -> None:
@@ -36,6 +42,16 @@ class RawClient:
             return await asyncio.get_running_loop().sock_recv(self._socket, most)
         except ConnectionError:
             return b""
+
+    def finish(self) -> None:
+        """Send nothing more, if it is still connected."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def reset(self) -> None:
+        """As when a host forgets the connection: whatever is unread or unsent is dropped."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
 
     def close(self) -> None:
         self._socket.close()

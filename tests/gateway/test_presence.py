@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Send
 
+from gateway import presence
 from gateway.presence import Presence
+from tests.conftest import WAIT_S
 
 LAST: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 MORE: Message = {"type": "http.response.body", "body": b"", "more_body": True}
@@ -45,6 +48,23 @@ async def test_work_is_cancelled_when_its_client_leaves() -> None:
         await Presence(client.receive, client.send).run(work)
 
     assert ended.is_set()
+
+
+async def test_a_cancellation_that_is_lost_is_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that goes on for nobody, since a library forgot that it was cancelled, ends all the
+    same.
+    """
+    monkeypatch.setattr(presence, "CANCEL_AGAIN_S", 0.01)
+    client = Client()
+
+    async def work(_: Send) -> None:
+        client.gone.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    with pytest.raises(ClientDisconnect):
+        await asyncio.wait_for(Presence(client.receive, client.send).run(work), WAIT_S)
 
 
 async def test_a_disconnect_after_the_answer_is_no_news() -> None:

@@ -115,7 +115,7 @@ def test_an_outcome_that_a_full_redis_can_t_keep_may_be_said_again(
 def test_a_raw_stream_that_fails_is_a_broken_transfer(
     process: Process, threads: ThreadPoolExecutor
 ) -> None:
-    """The client of a raw stream sees that its end is missing."""
+    """The client of a raw stream sees that its end is missing, and the log has its code alone."""
 
     def read() -> bytes:
         heard = b""
@@ -131,6 +131,9 @@ def test_a_raw_stream_that_fails_is_a_broken_transfer(
 
     with pytest.raises(httpx.RemoteProtocolError):
         reading.result(PATIENCE_S)
+    wait_until(lambda: any(line["event"] == "request" for line in process.lines))
+    assert process.lines[-1]["code"] == "csm_synthesis_failed"
+    assert "error" not in {line["level"] for line in process.lines}
 
 
 def test_a_closed_socket_stops_the_work(process: Process) -> None:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import logging
+import socket
+import struct
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -19,6 +24,7 @@ from tests.conftest import WAIT_S, until
 
 STALL_S = 1.0
 """How long a client may take nothing: far longer than this process is kept from running."""
+KEEP_ALIVE_S = 600
 GET = b"GET /x HTTP/1.1\r\nhost: h\r\n"
 
 
@@ -56,6 +62,10 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
         going.cancel()
     if scope["path"] == "/whole":
         await whole_before_its_end(scope["state"]["held"], send)
+        return
+    if scope["path"] == "/unended":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"some", "more_body": True})
         return
     if scope["path"] == "/much":
         await much(scope["state"]["held"], receive, send)
@@ -122,6 +132,13 @@ class Connection:
         async with asyncio.timeout(WAIT_S):
             return await self._reader.readexactly(size)
 
+    def reset(self) -> None:
+        """As when a host forgets the connection."""
+        linger = struct.pack("ii", 1, 0)
+        peer = self._writer.get_extra_info("socket")
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self._writer.transport.abort()
+
     def finish(self) -> None:
         """Send nothing more, and go on listening."""
         self._writer.write_eof()
@@ -147,7 +164,10 @@ class Connection:
 
 @pytest.fixture
 async def connection() -> AsyncIterator[Connection]:
-    config, state = uvicorn.Config(app, http=BoundedHttp, ws="none", log_config=None), ServerState()
+    config = uvicorn.Config(
+        app, http=BoundedHttp, ws="none", log_config=None, timeout_keep_alive=KEEP_ALIVE_S
+    )
+    state = ServerState()
     config.load()
     held = Held()
 
@@ -259,6 +279,52 @@ async def test_a_request_before_its_turn_is_not_taken(connection: Connection) ->
 
     assert (await connection.answer())[1] == b"1"
     assert await connection.is_closed()
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "amid the answer"])
+@pytest.mark.parametrize("rest", [b"\0\0", b"x", b"GET /x HTT\0"])
+async def test_what_is_no_request_takes_no_answers_place(
+    connection: Connection, rest: bytes, late: bool
+) -> None:
+    """Rubbish behind a request has no answer: the request's own comes whole, and is the last."""
+    await connection.send(HELD if late else HELD + rest)
+    await connection.held.came.wait()
+    if late:
+        await connection.send(rest)
+    (server,) = connection.held.server
+    await until(lambda: server.is_deaf)
+    connection.held.go_on.set()
+
+    head, body = await connection.answer()
+    assert (head[:13], body) == (b"HTTP/1.1 200 ", b"1")
+    assert await connection.is_closed()
+
+
+async def test_an_answer_without_an_end_is_broken_off(
+    connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its client misses the end, and whoever reads the log is told of no defect."""
+    await connection.send(b"GET /unended HTTP/1.1\r\nhost: h\r\n\r\n")
+
+    await connection.head()
+    assert await connection.take(9) == b"4\r\nsome\r\n"
+    assert await connection.is_closed()
+    assert [line for line in caplog.records if line.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize("asked", [b"", GET, GET + b"\r\n", HELD])
+async def test_of_a_connection_that_was_reset_nothing_stays(
+    connection: Connection, asked: bytes
+) -> None:
+    """No timer keeps it: thousands a second would fill the memory, though all of them are gone."""
+    await connection.send(asked)
+    if asked.startswith(GET + b"\r\n"):
+        await connection.answer()
+    await until(lambda: bool(connection.held.server))
+    kept = weakref.ref(connection.held.server.pop())
+    connection.reset()
+
+    await until(lambda: gc.collect() >= 0 and kept() is None)
 
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD"])

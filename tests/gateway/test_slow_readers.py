@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -177,3 +178,26 @@ def test_a_slow_reader_gets_everything(process: Process) -> None:
             heard += piece
 
     assert pcm(FRAMES - 1) in heard[-FRAME_BYTES - 100 :]
+
+
+def test_who_takes_nothing_holds_up_no_drain(tmp_path: Path) -> None:
+    """When the grace is over such a client is let go: no error of ours, the exit status is 0."""
+    with process_in(tmp_path, PSIONIC_CSM_DRAIN_GRACE_MS="100") as process:
+        stream = post(process, "r1", stream=True, stream_format="jsonl_base64")
+        first = process.claim()
+        one_shot = post(process, "r2")
+        second = process.claim()
+        for claim in (first, second):
+            speak(process, claim)
+        process.worker.end(second, FRAMES)
+        wait_until(lambda: all(client.recv(1, socket.MSG_PEEK) for client in (stream, one_shot)))
+        process.signal(signal.SIGTERM)
+
+        assert process.exit_status() == 0
+        heard = {line["event"]: line for line in process.lines}
+        assert heard["connections_cut"]["count"] == 2
+        assert {line["level"] for line in process.lines} == {"info", "warning"}
+        codes = {line["code"] for line in process.lines if line["event"] == "request"}
+        assert codes == {"draining"}
+        stream.close()
+        one_shot.close()

@@ -7,12 +7,14 @@ import os
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 
 import pytest
@@ -20,11 +22,11 @@ from structlog.testing import capture_logs
 
 from cli.redis_server import free_port
 from scheduler.__main__ import LATE_MS, Rounds
-from scheduler.side_port import AT_ONCE, pages, side_port
+from scheduler.side_port import AT_ONCE, Page, pages, side_port
 from shared.environment import SettingsError
 from shared.metrics import CONTENT_TYPE, Registry
 from shared.settings import SidePortSettings
-from tests.conftest import RedisServer, until
+from tests.conftest import RedisServer, until, wait_until
 from tests.exposition import samples
 
 HOST = "127.0.0.1"
@@ -83,14 +85,78 @@ def test_nothing_else_is_there(port: int, method: str, path: str, status: int) -
     assert ask(port, path, method)[0] == status
 
 
-def test_a_crowd_of_silent_clients_is_bounded(port: int) -> None:
-    """Whoever holds connections and says nothing gets only so many, and threads don't pile up."""
-    held = [socket.create_connection((HOST, port), timeout=10) for _ in range(AT_ONCE + 1)]
-    try:
-        assert held[-1].recv(1) == b""
-    finally:
-        for each in held:
-            each.close()
+def answering() -> int:
+    """Threads that have a client."""
+    return sum("process_request_thread" in each.name for each in threading.enumerate())
+
+
+def reset(client: socket.socket) -> None:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /metrics HTTP/1.1\r\nhost: h\r\n"])
+def test_who_asks_is_answered_beside_a_crowd_that_does_not(port: int, said: bytes) -> None:
+    """Clients that hold connections get only so many threads, and keep no probe from its answer:
+    whoever has said nothing the longest is let go for who comes.
+    """
+    with ExitStack() as crowd:
+        held: list[socket.socket] = []
+        for _ in range(5 * AT_ONCE):
+            held.append(crowd.enter_context(socket.create_connection((HOST, port), timeout=10)))
+            held[-1].sendall(said)
+
+        told = [ask(port, path)[0] for path in ("/health/live", "/health/ready", "/metrics")]
+
+        assert told == [200] * 3
+        assert held[0].recv(1) == b""
+        assert answering() <= AT_ONCE
+
+
+def test_clients_that_leave_as_they_like_are_no_defect(port: int) -> None:
+    """A reset at any byte of what is asked or told: the log is silent, and the next is answered."""
+    asked = b"GET /metrics HTTP/1.1\r\nhost: h\r\n\r\n"
+    with capture_logs() as lines:
+        for number in range(200):
+            client = socket.create_connection((HOST, port), timeout=10)
+            client.sendall(asked[: number % (len(asked) + 1)])
+            if number % 3 == 0:
+                client.shutdown(socket.SHUT_WR)
+            if number % (4 * (len(asked) + 1)) == len(asked):
+                client.recv(1)
+            (reset if number % 2 else socket.socket.close)(client)
+
+        assert ask(port, "/health/live")[0] == 200
+    assert lines == []
+
+
+def test_a_client_that_takes_nothing_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is let go after a while, and the log is silent."""
+    monkeypatch.setattr("scheduler.side_port._Answer.timeout", 0.1)
+    much = {"/much": lambda: Page(200, bytes(16 << 20)), "/live": lambda: Page(200, b"")}
+    settings = SidePortSettings(HOST, free_port())
+    with side_port(settings, much) as port, capture_logs() as lines, ExitStack() as crowd:
+        for _ in range(AT_ONCE + 1):
+            client = crowd.enter_context(socket.create_connection((HOST, port), timeout=10))
+            client.sendall(b"GET /much HTTP/1.0\r\n\r\n")
+
+        assert ask(port, "/live")[0] == 200
+        wait_until(lambda: answering() == 0)
+        assert lines == []
+
+
+def test_while_pages_are_made_others_wait_their_turn() -> None:
+    """A crowd that asks for what takes a moment is answered whole."""
+
+    def slowly() -> Page:
+        time.sleep(0.02)
+        return Page(200, b"")
+
+    settings = SidePortSettings(HOST, free_port())
+    with side_port(settings, {"/slow": slowly}) as port, ThreadPoolExecutor(40) as callers:
+        told = list(callers.map(lambda _: ask(port, "/slow")[0], range(80)))
+
+    assert told == [200] * 80
 
 
 @pytest.fixture
