@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, Final
 
 from redis.exceptions import RedisError
 
 from benchmarks.books import check
-from cli.exits import NOT_STARTED, REFUSED, CommandFailed
-from scheduler.connections import connect
+from cli.exits import NOT_STARTED, REFUSED, USAGE, CommandFailed
+from scheduler.connections import connect, trouble_in_words
 from shared.settings import QueueSettings
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError)
+"""Books with something else in the place of a number or a record."""
 
 
 def run(redis_url: str | None, namespace: str | None, settle_s: float) -> None:
     """Print what was found. Raises :class:`CommandFailed` for any fault, and without a Redis."""
     settings = QueueSettings.from_env()
-    client = connect(redis_url or settings.redis_url, timeout_s=10)
+    client = _opened(redis_url or settings.redis_url)
     try:
         verdict = check(client, namespace or settings.namespace, settle_s)
-    except RedisError as error:
-        raise CommandFailed(NOT_STARTED, f"can't read the books: {type(error).__name__}") from error
+    except (RedisError, *UNREADABLE) as error:
+        raise CommandFailed(
+            NOT_STARTED, f"can't read the books: {trouble_in_words(error)}"
+        ) from error
     finally:
         client.close()
     books = verdict.books
@@ -35,3 +44,10 @@ def run(redis_url: str | None, namespace: str | None, settle_s: float) -> None:
             "the books don't balance",
             details=(*verdict.faults, *verdict.differences),
         )
+
+
+def _opened(url: str) -> Redis:
+    try:
+        return connect(url, timeout_s=10)
+    except ValueError as error:
+        raise CommandFailed(USAGE, f"not a Redis URL ({error})") from error

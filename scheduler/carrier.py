@@ -8,6 +8,7 @@ that a tool which cleans registries can't harm a live job.
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,7 @@ from rq.worker_registration import clean_worker_registry
 
 from scheduler.rq_records import ForeignRecord, MsgpackSerializer, RqRecords
 from scheduler.scripts import is_damage
+from shared.clock import Countdown
 from shared.keys import Keys
 
 if TYPE_CHECKING:
@@ -32,6 +34,10 @@ YEARS_S: Final = 10 * 365 * 86_400
 
 MAX_SHOWN: Final = 1024
 """Twice the most lanes that a worker can have."""
+
+SAID: Final = 50
+SAYING_MS: Final = 10_000.0
+"""So many foreign entries are logged in such a time, and all of them are counted."""
 
 LIVE: Final = (b"waiting", b"running")
 
@@ -49,6 +55,7 @@ class Carrier:
         self._records = RqRecords(redis, queue)
         self._intermediate = IntermediateQueue(self._queue.key, redis)
         self._worker: SimpleWorker | None = None
+        self._said, self._saying = 0, Countdown(0)  # of what was refused
         self._found: str | None = None  # the id that was pulled last, if its record was there
         self._shown: dict[str, Execution] = {}  # as started, by this worker and no more than it may
 
@@ -68,9 +75,11 @@ class Carrier:
 
         A record that doesn't name our function, or can't be read, is refused, counted and dropped.
         """
+        wait = Countdown(1000 * (timeout_s or 0))
         try:
             popped = Queue.lmove(self._redis, self._queue.key, timeout_s)
         except DequeueTimeout:
+            time.sleep(max(0.0, wait.remaining_ms / 1000))  # whatever doesn't block answers at once
             return None
         except ResponseError as error:
             if not is_damage(error):
@@ -91,7 +100,11 @@ class Carrier:
 
     def _refuse(self, id_: bytes, why: str) -> None:
         name = id_.decode("utf-8", "replace")
-        log.warning("foreign_job_refused", queue=self._name, rq_job=name[:80], why=why)
+        if self._saying.over:
+            self._saying, self._said = Countdown(SAYING_MS), 0
+        self._said += 1
+        if self._said <= SAID:
+            log.warning("foreign_job_refused", queue=self._name, rq_job=name[:80], why=why)
         self._redis.hincrby(self._keys.stats(self._name), "foreign_refused", 1)
         self._intermediate_remove(id_)
         self._redis.delete(Job.key_for(name))
@@ -116,8 +129,14 @@ class Carrier:
             self.forget([job_id])
 
     def started(self, job_id: str, hint: str | None) -> None:
-        """Show the job as started by this worker; ``hint`` is the id that was pulled for it."""
-        assert self._worker is not None, "birth() comes first"
+        """Show the job as started by this worker; ``hint`` is the id that was pulled for it.
+
+        A worker that couldn't register shows nothing.
+        """
+        if self._worker is None:
+            if hint is not None:
+                self._intermediate_remove(hint)
+            return
         record = self._records.make(job_id)
         with self._redis.pipeline() as pipe:
             execution = Execution.create(record, YEARS_S, pipe, worker_name=self._worker.name)

@@ -10,6 +10,8 @@ import msgpack
 from redis.exceptions import ResponseError
 from rq.job import Job
 
+from scheduler.connections import is_away
+
 if TYPE_CHECKING:
     from redis import Redis
 
@@ -82,6 +84,8 @@ class RqRecords:
             named = zlib.decompressobj().decompress(stored, MAX_RECORD_BYTES)
             expected = self.make(job_id).data
         except (ResponseError, ValueError, zlib.error) as error:
+            if is_away(error):
+                raise
             raise ForeignRecord(f"unreadable record ({type(error).__name__})") from error
         if named != expected:
             raise ForeignRecord("names another function")

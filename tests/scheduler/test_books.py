@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.books import Books, check
 from cli import main
-from cli.exits import OK, REFUSED
+from cli.exits import NOT_STARTED, OK, REFUSED, USAGE
 from tests.conftest import RedisServer
 from tests.scheduler.conftest import QUEUE, Deployment, terminal
 
@@ -151,7 +151,7 @@ async def test_each_difference_is_found_when_it_lasts(fake: Deployment, name: st
 def test_the_command_ends_by_what_it_found(
     redis_server: RedisServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 0 for books that balance, 1 for a fault, which is printed."""
+    """Exit code 0 for books that balance, 1 for a fault, 4 for what can't be read; it says so."""
     arguments = ["bench", "check", "--redis-url", redis_server.url, "--namespace", "t"]
 
     assert main.run(arguments) == OK
@@ -160,3 +160,18 @@ def test_the_command_ends_by_what_it_found(
         client.hset("t:stats:q", "admitted", "1")
     assert main.run(arguments) == REFUSED
     assert "1 is not 0 + 0 + 0" in capsys.readouterr().err
+    with redis_server.client() as client:
+        client.hset("t:stats:q", "admitted", "many")
+    assert main.run(arguments) == NOT_STARTED
+    assert capsys.readouterr().err.startswith("error: can't read the books: ValueError")
+    with redis_server.client() as client:
+        client.set("t:stats:q", "of another type")
+    assert main.run(arguments) == NOT_STARTED
+    assert "WRONGTYPE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["localhost", "redis://localhost:port/0"])
+def test_a_url_that_is_none_is_wrong_usage(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It says so in a line."""
+    assert main.run(["bench", "check", "--redis-url", url]) == USAGE
+    assert capsys.readouterr().err.startswith("error: not a Redis URL (")

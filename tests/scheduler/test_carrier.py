@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
 from rq import Queue, SimpleWorker
 from rq.registry import StartedJobRegistry
+from structlog.testing import capture_logs
 
-from scheduler.carrier import Carrier
+from scheduler.carrier import SAID, Carrier
 from scheduler.rq_records import MsgpackSerializer
 from tests.conftest import until
 from tests.scheduler.conftest import QUEUE, Deployment
@@ -176,6 +178,57 @@ async def test_birth_may_break_off_half_way(
     deployment.carrier.birth("w1")
 
     assert deployment.redis.hget("rq:worker:w1", "state") == b"idle"
+
+
+async def test_who_could_not_register_serves_and_shows_nothing(deployment: Deployment) -> None:
+    """A job is spoken whether RQ knows its worker or not, and leaves no id behind."""
+    deployment.carrier.push("t-1")
+
+    deployment.carrier.started("t-1", deployment.carrier.pull(None))
+
+    assert deployment.redis.llen(f"rq:queue:{QUEUE}:intermediate") == 0
+    assert not deployment.redis.exists(f"rq:wip:{QUEUE}")
+
+
+async def test_a_redis_that_cannot_serve_now_makes_no_id_foreign(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether a record is ours is asked again later; it is neither refused nor dropped."""
+    deployment.carrier.push("t-1")
+
+    def busy(*_: object) -> None:
+        raise ResponseError("BUSY Redis is busy running a script.")
+
+    monkeypatch.setattr(deployment.redis, "hstrlen", busy)
+    with pytest.raises(ResponseError, match="BUSY"):
+        deployment.carrier.pull(None)
+
+    assert deployment.redis.hget(deployment.keys.stats(QUEUE), "foreign_refused") is None
+    assert deployment.redis.exists("rq:job:t-1")
+
+
+async def test_what_answers_a_wait_at_once_is_not_asked_in_a_spin(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pull waits as long as it was told to, though a proxy in between doesn't."""
+    monkeypatch.setattr(deployment.redis, "blmove", lambda *_: None)
+    began = time.monotonic()
+
+    assert deployment.carrier.pull(0.2) is None
+
+    assert time.monotonic() - began >= 0.19
+
+
+async def test_a_flood_of_foreign_ids_floods_no_log(deployment: Deployment) -> None:
+    """Some of them are logged, and all of them are counted."""
+    deployment.redis.rpush(deployment.carrier.list_key, *(f"foreign {n}" for n in range(3 * SAID)))
+
+    with capture_logs() as logs:
+        for _ in range(3 * SAID):
+            deployment.carrier.pull(None)
+
+    assert [entry["event"] for entry in logs] == ["foreign_job_refused"] * SAID
+    assert deployment.redis.hget(deployment.keys.stats(QUEUE), "foreign_refused") == b"150"
 
 
 async def test_forgetting_takes_every_trace_of_several_deaths(deployment: Deployment) -> None:
