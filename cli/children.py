@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -33,7 +34,7 @@ class Child:
 
     ``exited(child)`` is called once, from a thread of the child's own, when the process has ended
     and its output has been read. In a process group of its own a child hears no Ctrl-C: its
-    supervisor decides who stops when.
+    supervisor decides who stops when. Raises OSError when it can't be started, or not be heard.
     """
 
     def __init__(self, spec: ChildSpec, log: LogStream, exited: Callable[[Child], None]) -> None:
@@ -49,10 +50,18 @@ class Child:
             process_group=0,
         )
         reader = threading.Thread(target=self._read, name=f"{spec.name}-output", daemon=True)
-        reader.start()
-        threading.Thread(
+        waiter = threading.Thread(
             target=self._wait, args=(reader,), name=f"{spec.name}-exit", daemon=True
-        ).start()
+        )
+        try:
+            reader.start()
+            waiter.start()
+        except RuntimeError as error:
+            self.kill()
+            self._process.wait()
+            if reader.ident is None and self._process.stdout is not None:
+                self._process.stdout.close()
+            raise OSError(errno.EAGAIN, str(error)) from error
 
     @property
     def pid(self) -> int:

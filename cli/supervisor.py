@@ -142,7 +142,12 @@ class Supervisor:
         try:
             post.child = Child(post.spec, self._log, self._events.put)
         except OSError as error:
-            self._fail(StartFailure(post.spec.name, str(error)))
+            if not self._ready:
+                self._fail(StartFailure(post.spec.name, str(error)))
+                return
+            # No process or thread to be had just now: no reason to end those that serve.
+            post.deaths_in_a_row += 1
+            self._plan_restart(post, f"{post.spec.name} can't start now ({error})")
 
     def _start_due(self) -> None:
         now = time.monotonic()
@@ -184,13 +189,12 @@ class Supervisor:
         ):
             self._fail(StartFailure(post.spec.name, why, self._log.tail(post.spec.name)))
             return
+        self._plan_restart(post, f"{post.spec.name} ended ({why}) after {lived:.1f} s")
+
+    def _plan_restart(self, post: _Post, reason: str) -> None:
         delay_s = self._backoff.delay_s(post.deaths_in_a_row)
         post.restart_at = time.monotonic() + delay_s
-        self._log.write(
-            OWN,
-            f"{post.spec.name} ended ({why}) after {lived:.1f} s; "
-            f"restart {post.restarts + 1} in {delay_s:g} s",
-        )
+        self._log.write(OWN, f"{reason}; restart {post.restarts + 1} in {delay_s:g} s")
 
     def _fail(self, failure: StartFailure) -> None:
         self.failure = self.failure or failure

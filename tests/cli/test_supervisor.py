@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -9,10 +10,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from cli.children import ChildSpec, describe_exit
+from cli.children import Child, ChildSpec, describe_exit
 from cli.logs import OWN
 from cli.supervisor import Backoff, Stage, Supervisor
 from tests.cli.conftest import DEAF, STEADY, WAIT_S, HeardLog, is_alive
@@ -69,6 +71,58 @@ def test_a_child_that_dies_is_started_again(log: HeardLog, child: MakeChild) -> 
         assert "SIGKILL" in said
         assert supervisor.pid("worker-1") != before
         assert supervisor.restarts == {"worker-1": 1}
+
+
+def test_a_restart_that_fails_for_want_of_a_process_is_tried_again(
+    log: HeardLog, child: MakeChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that has no process to give for a moment does not end the others that serve."""
+    popen, refusals = subprocess.Popen, [errno.EAGAIN, errno.ENOMEM]
+
+    def scarce(*arguments: Any, **options: Any) -> Any:
+        if supervisor.pid("worker-1") is None and refusals:
+            number = refusals.pop()
+            raise OSError(number, os.strerror(number))
+        return popen(*arguments, **options)
+
+    stage = Stage((child("redis", STEADY), child("worker-1", STEADY)))
+    with running([stage], log) as supervisor:
+        log.wait_for("worker-1", "up")
+        supervisor.ready()
+        monkeypatch.setattr(subprocess, "Popen", scarce)
+        before = supervisor.pid("worker-1")
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+
+        log.wait_for(OWN, "worker-1 can't start now")
+        log.wait_for("worker-1", "up")
+
+        assert not refusals
+        assert not supervisor.failed.is_set()
+        assert supervisor.pid("redis") is not None
+
+
+def test_a_child_that_can_t_be_heard_is_no_child(
+    log: HeardLog, child: MakeChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no thread to read it and wait for it, it is ended, and the caller told."""
+    made: list[Any] = []
+    popen = subprocess.Popen
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        made.append(popen(*arguments, **options))
+        return made[-1]
+
+    def none(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    monkeypatch.setattr(threading.Thread, "start", none)
+
+    with pytest.raises(OSError, match="can't start new thread"):
+        Child(child("worker-1", STEADY), log, lambda _: None)
+
+    assert made[0].returncode == -signal.SIGKILL
 
 
 def test_restarts_never_end_once_ready(log: HeardLog, child: MakeChild) -> None:
