@@ -31,6 +31,7 @@ _TIE_BREAK: Final = 2.0**-41
 """Per id. 2**16 ids take 2**-25 of a logit away at most: half of fp32's spacing there."""
 _ABOVE_ZERO: Final = 2.0**-200
 """Added to every logit: zeros need something to be lowered by a part of."""
+SMALLEST_TEMPERATURE: Final = float(np.finfo(np.float32).tiny)
 FEW: Final = 64
 """Candidates kept when no lane asks for more; the other size is the whole codebook."""
 
@@ -69,7 +70,7 @@ class LaneSampling:
         )
 
     def set_lane(self, lane: int, temperature: float, top_k: int, seed: int, frames: int) -> None:
-        """``frames`` rows of noise; temperature 0 or top_k 1 or less is greedy."""
+        """``frames`` rows of noise; greedy as ``is_greedy`` says."""
         greedy = is_greedy(temperature, top_k)
         self.temperature[lane] = 1.0 if greedy else temperature
         self.top_k[lane] = 1 if greedy else top_k
@@ -77,7 +78,8 @@ class LaneSampling:
 
 
 def is_greedy(temperature: float, top_k: int) -> bool:
-    return temperature == 0.0 or top_k <= 1
+    """A temperature below fp32's normal numbers is 0: dividing by it would leave no order."""
+    return temperature < SMALLEST_TEMPERATURE or top_k <= 1
 
 
 class Draw:

@@ -46,9 +46,11 @@ def random_logits(lanes: int, seed: int = 0) -> Tensor:
     return torch.randn(lanes, VOCABULARY, generator=torch.Generator().manual_seed(seed)) * 3
 
 
-@pytest.mark.parametrize(("temperature", "top_k"), [(0.0, 50), (0.9, 1), (0.0, 1), (2.0, 1)])
+@pytest.mark.parametrize(
+    ("temperature", "top_k"), [(0.0, 50), (0.9, 1), (0.0, 1), (2.0, 1), (1e-50, 50), (1e-40, 50)]
+)
 def test_greedy(temperature: float, top_k: int) -> None:
-    """Temperature 0 or top-k 1 takes the best id, whatever the noise."""
+    """Temperature 0, or what fp32 takes for it, or top-k 1 takes the best id whatever the noise."""
     logits = random_logits(6)
 
     ids, best = draw(logits, temperature=temperature, top_k=top_k)
