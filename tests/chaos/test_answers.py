@@ -6,6 +6,8 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
+from typing import Any
 
 import pytest
 import redis
@@ -61,9 +63,10 @@ async def asking_for_a_password(site: Site) -> AsyncIterator[None]:
 @asynccontextmanager
 async def without_permission(site: Site) -> AsyncIterator[None]:
     """NOPERM, to all that we do."""
-    site.redis.execute_command("ACL", "SETUSER", "default", "-evalsha", "-eval")
+    command: Any = site.redis.execute_command
+    command("ACL", "SETUSER", "default", "-evalsha", "-eval")
     yield
-    site.redis.execute_command("ACL", "SETUSER", "default", "+@all")
+    command("ACL", "SETUSER", "default", "+@all")
 
 
 TROUBLES: tuple[Trouble, ...] = (
@@ -87,7 +90,7 @@ async def test_a_redis_that_answers_and_cannot_serve_now(open_site: OpenSite) ->
             answers = [
                 site.callers.speaking(site.url, FRAMES, stream=JSONL, heard=each) for each in heard
             ]
-            await until(lambda heard=heard: all(each.frames > 5 for each in heard))
+            await until(partial(_are_under_way, heard))
             async with trouble(site):
                 await asyncio.sleep(LASTS_S)
             await asyncio.gather(*answers)
@@ -101,3 +104,7 @@ async def test_a_redis_that_answers_and_cannot_serve_now(open_site: OpenSite) ->
         assert any("BUSY" in each for each in said)
         assert max(each.count("redis_away") for each in said) <= len(TROUBLES)
         assert not any("Traceback" in each for each in said)
+
+
+def _are_under_way(heard: list[Heard]) -> bool:
+    return all(each.frames > 5 for each in heard)
