@@ -82,32 +82,27 @@ class GatewayClient:
     ) -> dict[str, Any]:
         ids = {"request_id": request_id, "cancellation_id": cancellation_id}
         body = {name: value for name, value in ids.items() if value is not None}
-        with self._reaching():
-            reply = self._http.post(paths.CANCELLATIONS, **_json_body(body))
-        return self._json(reply)
+        return self._json("POST", paths.CANCELLATIONS, body)
 
     def evidence(self, request_id: str) -> dict[str, Any]:
         return self._get(_of(request_id, paths.EVIDENCE))
 
     def record_outcome(self, request_id: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
         """Record an outcome of a request; the same again is no other."""
-        with self._reaching():
-            reply = self._http.post(_of(request_id, paths.OUTCOME), **_json_body(outcome))
-        return self._json(reply)
+        return self._json("POST", _of(request_id, paths.OUTCOME), outcome)
 
     def speak(self, body: Mapping[str, Any]) -> tuple[bytes, Mapping[str, str]]:
         """The WAV file and the response's headers (their names in lower case)."""
-        with self._reaching():
-            reply = self._http.post(paths.SPEECH, **_json_body(body))
+        with self._asking("POST", paths.SPEECH, body) as reply:
+            wav = reply.read()
             if not reply.is_success:
                 raise refused(reply)
-            return reply.content, {name.lower(): value for name, value in reply.headers.items()}
+            return wav, {name.lower(): value for name, value in reply.headers.items()}
 
     def stream(self, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The events of a JSONL stream, up to and with its terminal or error event."""
         whole = {**body, "stream": True, "stream_format": "jsonl_base64"}
-        ask = self._http.stream("POST", paths.SPEECH, **_json_body(whole))
-        with self._reaching(), ask as reply:
+        with self._asking("POST", paths.SPEECH, whole) as reply:
             if not reply.is_success:
                 reply.read()
                 raise refused(reply)
@@ -152,16 +147,18 @@ class GatewayClient:
             response.close()
 
     def _get(self, path: str) -> dict[str, Any]:
-        with self._reaching():
-            reply = self._http.get(path)
-        return self._json(reply)
+        return self._json("GET", path)
 
-    def _json(self, reply: httpx.Response) -> dict[str, Any]:
+    def _json(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        with self._asking(method, path, body) as reply:
+            reply.read()
         if not reply.is_success:
             raise refused(reply)
         try:
             document = reply.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
             raise self.no_gateway()
@@ -174,16 +171,33 @@ class GatewayClient:
         )
 
     @contextmanager
-    def _reaching(self) -> Iterator[None]:
+    def _asking(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> Iterator[httpx.Response]:
+        """As ``open``, and what goes wrong, here or while the answer is read, is told in a line."""
+        has_begun = False
         try:
-            yield
+            with self.open(method, path, **({} if body is None else _json_body(body))) as reply:
+                has_begun = True
+                yield reply
         except httpx.TimeoutException as error:
             raise CommandFailed(UNREACHABLE, f"{self.shown_url} did not answer in time") from error
+        except httpx.DecodingError as error:
+            raise self.no_gateway() from error
         except httpx.RequestError as error:
-            raise self._unreachable(error) from error
+            raise (self._broken_off() if has_begun else self._unreachable(error)) from error
+
+    def _broken_off(self) -> CommandFailed:
+        return CommandFailed(
+            NOT_GENUINE,
+            f"the answer of {self.shown_url} broke off before its end",
+            hint="the gateway, or something on the way to it, was lost; ask again",
+        )
 
     def _unreachable(self, error: httpx.RequestError) -> CommandFailed:
         why = str(error) or type(error).__name__
+        if isinstance(error, httpx.ProtocolError):  # in whose words there are those of the server
+            why = "it hung up without an answer, or speaks no HTTP"
         proxy = address.proxy_for(self.url)
         if _is_about_tls(error):
             hint = "a gateway without TLS is at http://; SSL_CERT_FILE names another authority"
@@ -230,7 +244,7 @@ def _json_body(body: Mapping[str, Any]) -> dict[str, Any]:
 def _event(line: str) -> dict[str, Any]:
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         event = None
     if not isinstance(event, dict):
         raise CommandFailed(NOT_GENUINE, "the stream holds a line that is no event")

@@ -6,7 +6,7 @@
 3    the gateway can't be reached
 4    this machine stands in the way: the stack can't start or its workers can't serve, a setting or
      an artifact can't be used, a file can't be read or written
-5    what came back is not what its digests and counts, or the contract, say
+5    what came back is not what its digests and counts, or the contract, say, or broke off
 6    a benchmark missed a bound
 128+n  ended by signal n (130: Ctrl-C, 143: SIGTERM, 141: the reader of the output is gone)
 """

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import httpx
 
 from cli import remedies
 from cli.exits import REFUSED, CommandFailed
+
+MOST_SHOWN: Final = 1000
+"""Characters of what a gateway says of a failure."""
 
 
 def refused(reply: httpx.Response) -> CommandFailed:
@@ -16,7 +19,7 @@ def refused(reply: httpx.Response) -> CommandFailed:
     try:
         error = reply.json()["error"]
         code, message = str(error["code"]), str(error["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return CommandFailed(REFUSED, f"HTTP {reply.status_code} without an error envelope")
     return failure(error, code, message, status=reply.status_code, wait=reply.headers)
 
@@ -32,17 +35,29 @@ def failure(
     """A failure with its code, what it concerns, and whether another try makes sense."""
     details = []
     if status is not None:
-        details.append(f"status {status}, type {error.get('type', 'unknown')}")
+        details.append(f"status {status}, type {_line(error.get('type', 'unknown'))}")
     if error.get("param"):
-        details.append(f"parameter {error['param']}")
+        details.append(f"parameter {_line(error['param'])}")
     if error.get("request_id"):
-        details.append(f"request id {error['request_id']}")
+        details.append(f"request id {_line(error['request_id'])}")
     hints = []
     after = (wait or {}).get("retry-after")
     if error.get("retryable"):
-        hints.append(f"try again in {after} s" if after else "the same request may work later")
+        hints.append(
+            f"try again in {_line(after)} s" if after else "the same request may work later"
+        )
     if remedy := remedies.of_caller(code):
         hints.append(remedy)
     return CommandFailed(
-        REFUSED, message, code=code, details=tuple(details), hint="; ".join(hints) or None
+        REFUSED,
+        _line(message),
+        code=_line(code),
+        details=tuple(details),
+        hint="; ".join(hints) or None,
     )
+
+
+def _line(said: object) -> str:
+    """What somebody else said, as a part of one line."""
+    whole = "".join(each if each.isprintable() else " " for each in str(said))
+    return whole if len(whole) <= MOST_SHOWN else f"{whole[:MOST_SHOWN]}..."
