@@ -65,12 +65,12 @@ class Artifact:
         return f"{namespace}.{model}.{self.digest.removeprefix('sha256:')[:12]}"
 
     def candidates(self, role: Role, hub_roots: Sequence[Path] = ()) -> Iterator[Path]:
-        """Existing files that may be the one with ``role``, each once, likeliest first."""
+        """Files that are there and may be the one with ``role``, each once, likeliest first."""
         name, entry = self.manifest.one(role)
         repo = _repository(self.manifest, role)
         seen: set[Path] = set()
         for path in self._places(name, entry.sha256, repo, hub_roots):
-            if path.is_file() and (real := path.resolve()) not in seen:
+            if _may_be_file(path) and (real := path.resolve()) not in seen:
                 seen.add(real)
                 yield path
 
@@ -236,6 +236,14 @@ def _check_prompt(profile: VoiceProfile, manifest: ArtifactManifest) -> None:
         )
     if profile.prompt_frame_count >= manifest.max_seq_len:
         raise SpeechError(UNREADABLE, f"{profile.profile_id}: its prompt fills the whole window")
+
+
+def _may_be_file(path: Path) -> bool:
+    """Also in a folder that this user may not look into: whoever opens it hears why it can't be."""
+    try:
+        return path.is_file()
+    except OSError:
+        return True
 
 
 def _repository(manifest: ArtifactManifest, role: Role) -> str | None:

@@ -30,4 +30,8 @@ def hub_candidates(root: Path, repo: str, name: str, digest: str) -> Iterator[Pa
     """Files of one hub cache that may be ``name`` of ``repo``: by digest, then by snapshot."""
     folder = root / f"models--{repo.replace('/', '--')}"
     yield folder / "blobs" / digest.removeprefix("sha256:")
-    yield from sorted(folder.glob(f"snapshots/*/{name}"))
+    try:
+        snapshots = sorted(folder.glob(f"snapshots/*/{name}"))
+    except OSError:  # a folder that this user may not look into: the blob's opening says so
+        snapshots = []
+    yield from snapshots

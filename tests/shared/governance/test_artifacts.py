@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -252,6 +254,24 @@ def test_candidates_look_beside_the_manifest_and_in_the_hub_cache(
 
     assert list(artifact.candidates("csm_model", [root])) == [beside, blob, stale]
     assert list(artifact.candidates("llama_tokenizer", [root])) == []
+
+
+def test_a_hub_cache_that_is_another_user_s(
+    artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What may not be looked at is offered, so that whoever opens it says why it can't be read."""
+    root = tmp_path / "hub"
+
+    def forbidden(path: Path, *_: Any, **__: Any) -> Any:
+        if path.is_relative_to(root):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return os.path.isfile(path)
+
+    monkeypatch.setattr(Path, "is_file", forbidden)
+    monkeypatch.setattr(Path, "glob", forbidden)
+
+    blob = root / "models--sesame--csm-1b/blobs" / WEIGHTS.removeprefix("sha256:")
+    assert list(artifact.candidates("csm_model", [root])) == [blob]
 
 
 def test_registry_resolves_ids_and_digests(artifact: Artifact) -> None:
