@@ -78,3 +78,17 @@ def test_a_worker_s_unit_lets_it_have_its_gpu() -> None:
 
     assert settings(worker)["PrivateDevices"] == ["no"]
     assert "ProtectClock" not in settings(worker)
+
+
+def test_a_worker_s_gpu_is_there_after_a_boot() -> None:
+    """What CUDA would do as root is done before: the worker has no new privileges. A host without
+    a GPU has neither program, and starts its worker all the same.
+    """
+    worker = settings(next(unit for unit in UNITS if "worker" in unit.name))
+
+    assert worker["NoNewPrivileges"] == ["yes"]
+    assert [line.split()[0].rpartition("/")[2] for line in worker["ExecStartPre"]] == [
+        "nvidia-smi",
+        "nvidia-modprobe",
+    ]
+    assert all(line.startswith("-+") for line in worker["ExecStartPre"])
