@@ -33,7 +33,7 @@ BACKLOG: Final = 128
 """Connections that the system holds meanwhile."""
 STALL_S: Final = 5.0
 """How long a client may take to say what it wants, or to take what it is told."""
-HUSH_S: Final = 0.1
+HUSH_S: Final = 0.05
 """How long one may say nothing, or not take what it is told, before it has to make room."""
 PLACE_S: Final = 2.0
 """How long one more waits for room."""
@@ -169,6 +169,8 @@ class _Server(ThreadingHTTPServer):
         """
         try:
             taken = super().get_request()
+        except ConnectionError:  # left before it was taken
+            raise
         except OSError as error:
             if not self._is_short:
                 log.error("side_port_short", error=error.strerror)

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import socket
+import socketserver
 import struct
 import subprocess
 import sys
@@ -15,14 +16,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from http.client import HTTPConnection
+from http.client import BadStatusLine, HTTPConnection
 
 import pytest
 from structlog.testing import capture_logs
 
 from cli.redis_server import free_port
 from scheduler.__main__ import LATE_MS, Rounds
-from scheduler.side_port import AT_ONCE, Page, pages, side_port
+from scheduler.side_port import AT_ONCE, SHORT_S, Page, pages, side_port
 from shared.environment import SettingsError
 from shared.metrics import CONTENT_TYPE, Registry
 from shared.settings import SidePortSettings
@@ -127,6 +128,32 @@ def test_clients_that_leave_as_they_like_are_no_defect(port: int) -> None:
             (reset if number % 2 else socket.socket.close)(client)
 
         assert ask(port, "/health/live")[0] == 200
+    assert lines == []
+
+
+def test_who_left_before_it_was_taken_is_no_shortage(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some systems tell of such a client: nothing is logged, and the next is answered at once."""
+    accept = socketserver.TCPServer.get_request
+    gone = iter([True] * 20)
+
+    def accepted(server: socketserver.TCPServer) -> object:
+        taken = accept(server)
+        if next(gone, False):
+            taken[0].close()
+            raise ConnectionAbortedError
+        return taken
+
+    monkeypatch.setattr(socketserver.TCPServer, "get_request", accepted)
+    with capture_logs() as lines:
+        began = time.monotonic()
+        for _ in range(20):
+            with pytest.raises((ConnectionError, BadStatusLine)):
+                ask(port, "/health/live")
+
+        assert ask(port, "/health/live")[0] == 200
+    assert time.monotonic() - began < 20 * SHORT_S
     assert lines == []
 
 
