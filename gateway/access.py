@@ -15,8 +15,9 @@ from gateway.envelope import REQUEST_ID_HEADER, id_headers
 from gateway.ids import readable_id
 from gateway.metrics import OK, GatewayMetrics
 from gateway.refusals import Refusals
+from scheduler.connections import TROUBLE, trouble_in_words
 from shared.clock import monotonic_ms
-from shared.errors import CODES, NOT_NOW
+from shared.errors import CODES, NOT_NOW, SpeechError
 from shared.paths import (
     CANCELLATIONS,
     HEALTH,
@@ -51,6 +52,13 @@ def entry_of(scope: Scope) -> dict[str, Any]:
     """What the request's line will say; routes add ids and codes to it."""
     entry: dict[str, Any] = scope.setdefault(ENTRY, {})
     return entry
+
+
+def note_failure(entry: dict[str, Any], error: SpeechError) -> None:
+    """What the caller is told and, where Redis is behind that, what it said."""
+    entry["code"] = error.code
+    if isinstance(cause := error.__cause__, TROUBLE):
+        entry["error"] = trouble_in_words(cause)
 
 
 class AccessLog:

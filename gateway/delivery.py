@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from starlette.types import Send
 
+from gateway.access import note_failure
 from gateway.call import SpeechCall
 from gateway.envelope import error_response
 from gateway.facts import Facts
@@ -95,7 +96,7 @@ class Delivery:
                 await self._begin_whole(take, finish, size, line)
                 await line.write_all(pieces)
             except SpeechError as error:
-                entry["code"] = error.code  # told by a body that is shorter than announced
+                note_failure(entry, error)  # told by a body that is shorter than announced
 
     async def _whole(self, take: Take, samples: Samples) -> tuple[int | None, Pieces]:
         """The body and its size, which isn't known of one that is compressed as it is taken."""
@@ -144,7 +145,7 @@ class Delivery:
         await line.begin(framing.content_type, headers)
         failure = await player.play(event)
         if failure is not None:
-            entry["code"] = failure.code
+            note_failure(entry, failure)
         elif player.finish is not None:
             _note(entry, player.finish)
 
@@ -156,7 +157,7 @@ class Delivery:
         line: Line,
         entry: Entry,
     ) -> None:
-        entry["code"] = error.code
+        note_failure(entry, error)
         served = await self._facts.served(call.artifact)
         response = error_response(
             error,

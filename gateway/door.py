@@ -16,7 +16,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from scheduler.connections import LATE_S, QueueAway
+from scheduler.asking import QueueAway
+from scheduler.connections import LATE_S
 from shared.errors import SpeechError
 
 AT_ONCE: Final = 8

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from gateway.access import entry_of
+from gateway.access import entry_of, note_failure
 from gateway.envelope import error_response
 from gateway.ids import readable_id
 from gateway.metrics import CLIENT_GONE
@@ -58,7 +58,7 @@ class Failures:
     async def _refused(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, SpeechError)
         entry = entry_of(request.scope)
-        entry["code"] = error.code
+        note_failure(entry, error)
         return error_response(
             error,
             served=await self._facts.served(self._artifact),

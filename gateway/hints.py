@@ -12,16 +12,15 @@ from typing import Final
 
 import structlog
 from redis import Redis
-from redis.exceptions import ResponseError
 
 from scheduler.carrier import Carrier
-from scheduler.connections import AWAY
+from scheduler.connections import TROUBLE, UNREADABLE
 
 Push = Callable[[str, str], None]
 """Takes a queue's name and a job's id; blocks."""
 
 THREADS: Final = 4
-LOSES_A_HINT: Final[tuple[type[Exception], ...]] = (*AWAY, ResponseError)
+LOSES_A_HINT: Final[tuple[type[Exception], ...]] = (*TROUBLE, *UNREADABLE)
 
 log = structlog.get_logger()
 

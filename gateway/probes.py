@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from gateway.speech import Speech
     from scheduler.listeners import Listeners
     from scheduler.subscriptions import EventReader
+
+
+AWAY: Final = "queue_unavailable"
 
 
 class Probes:
@@ -37,7 +40,8 @@ class Probes:
     async def ready(self, _: Request) -> Response:
         """Callers are let in, and a ready worker serves the default artifact."""
         reasons = ["draining"] if self._speech.draining else []
-        return _answer("ready", "not_ready", reasons + await self._documents.not_ready_because())
+        reasons += [AWAY] if self._reader.deaf else await self._documents.not_ready_because()
+        return _answer("ready", "not_ready", reasons)
 
 
 def _answer(yes: str, no: str, reasons: list[str]) -> Response:

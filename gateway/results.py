@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
+from gateway.access import entry_of, note_failure
 from gateway.envelope import id_headers
 from gateway.finish import Tally, failure_of
 from gateway.formats import CONTENT_TYPES, WAV
@@ -16,6 +18,23 @@ from scheduler.results import JobRecord, Results
 from shared.errors import SpeechError
 from shared.messages import LENGTH, STOP
 from shared.wav import FRAME_BYTES, HEADER_BYTES, wav_header
+
+
+class Audio(StreamingResponse):
+    """A body that is shorter than announced where it can't be read on: its status has left."""
+
+    failure: SpeechError | None = None
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        except SpeechError as failure:
+            self.failure = failure
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await super().__call__(scope, receive, send)
+        if self.failure is not None:
+            note_failure(entry_of(scope), self.failure)
 
 
 class ResultReader:
@@ -46,7 +65,7 @@ class ResultReader:
             **result_headers(finish, seed=record.facts.get("seed"), kept_ms=kept_ms),
             "content-length": str(HEADER_BYTES + size),
         }
-        return StreamingResponse(
+        return Audio(
             self._file(record.job_id, size), headers=headers, media_type=CONTENT_TYPES[WAV]
         )
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scheduler.connections import QueueAway
+from scheduler.asking import QueueAway
 from shared.errors import BACKEND_UNAVAILABLE, CODES, PENDING_PHASES
 from shared.governance.artifacts import Artifact
 from shared.messages import (

@@ -17,7 +17,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.take import Take, draining_error
 from gateway.terminals import lasting_facts
 from scheduler.admission import NO_WORKER_RETRY_S, AdmitRequest
-from scheduler.connections import memory_low
+from scheduler.asking import QueueAway, memory_low
 from scheduler.listeners import Caller, Listeners
 from shared.clock import Countdown, monotonic_ms
 from shared.errors import SpeechError
@@ -88,19 +88,28 @@ class Speech:
     async def _enter(self, call: SpeechCall, principal: str, countdown: Countdown) -> Caller:
         if self.draining:
             raise draining_error()
+        try:
+            async with asyncio.timeout(max(0.0, countdown.remaining_ms) / 1000):
+                caller = await self._pass_door(call, principal, countdown)
+        except TimeoutError:
+            raise QueueAway("the queue did not answer in time") from None
+        if caller.admitted.kind == "admitted":
+            self._hints.give(call.artifact.queue_name(self._namespace), caller.job_id)
+        return caller
+
+    async def _pass_door(self, call: SpeechCall, principal: str, countdown: Countdown) -> Caller:
+        if self._listeners.deaf:
+            raise QueueAway
         snapshot = await self._facts.snapshot()
         if snapshot.memory_low:
             raise memory_low()
         try:
             async with self.door.turn((countdown.remaining_ms - GRACE_MS) / 1000):
-                caller = await self._listeners.join(self._request(call, principal, countdown))
+                return await self._listeners.join(self._request(call, principal, countdown))
         except SpeechError as error:
             if error.code == "no_ready_worker":
                 error = await self._why_no_worker(call.artifact, error)
             raise error
-        if caller.admitted.kind == "admitted":
-            self._hints.give(call.artifact.queue_name(self._namespace), caller.job_id)
-        return caller
 
     def _request(self, call: SpeechCall, principal: str, countdown: Countdown) -> AdmitRequest:
         """What is asked of the queue, with the time that is left after the wait at the door."""

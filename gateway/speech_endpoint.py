@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.access import SPAN, entry_of
+from gateway.access import SPAN, entry_of, note_failure
 from gateway.auth import PRINCIPAL
 from gateway.bodies import read_json
 from gateway.call import SpeechCall
@@ -80,7 +80,8 @@ class SpeechEndpoint:
                 call = self._check(values, ids.fallback)
                 await asyncio.sleep(0)  # let others have their turn with this process
         except SpeechError as error:
-            entry.update(code=error.code, request_id=ids.readable)
+            entry["request_id"] = ids.readable
+            note_failure(entry, error)
             response = await self._refusal(error, ids.readable)
             await response(scope, receive, send)
             return

@@ -15,7 +15,7 @@ from typing import Final
 from gateway.call import SpeechCall
 from gateway.metrics import GatewayMetrics
 from scheduler.admission import NO_WORKER_RETRY_S
-from scheduler.connections import QueueAway
+from scheduler.asking import QueueAway
 from scheduler.listeners import Caller
 from shared.clock import Countdown, monotonic_ms
 from shared.errors import SpeechError

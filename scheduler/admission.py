@@ -6,12 +6,12 @@ One script decides, so of two gateways that race for the last place exactly one 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import uuid4
 
-from scheduler.connections import refusing_when_away
+from scheduler.asking import asking
 from scheduler.scripts import AsyncScripts
 from shared.errors import SpeechError
 from shared.messages import INTERACTIVE
@@ -63,6 +63,7 @@ class Admission:
     """Admits requests of one gateway."""
 
     def __init__(self, redis: Redis, settings: QueueSettings) -> None:
+        self._redis = redis
         self._settings = settings
         self._scripts = AsyncScripts(redis, settings.namespace)
 
@@ -78,7 +79,7 @@ class Admission:
         ``queue_memory_low``.
         """
         settings = self._settings
-        with refusing_when_away():
+        with asking(self._redis):
             reply = await self._scripts.call(
                 "admit",
                 job_id,
@@ -99,17 +100,21 @@ class Admission:
                 request.priority,
                 request.job.max_frames,
             )
-        verdict, *rest = (part.decode() for part in reply)
-        if verdict == "admitted":
-            return Admitted(job_id, "admitted")
-        if verdict == "attached":
-            return Admitted(rest[0], verdict)
-        if verdict == "replay":
-            return Admitted(rest[0], verdict, int(rest[1]))
-        raise _refusal(verdict, rest)
+            return _decided(job_id, *(part.decode() for part in reply))
 
 
-def _refusal(verdict: str, facts: list[str]) -> SpeechError:
+def _decided(job_id: str, verdict: str, *rest: str) -> Admitted:
+    """What the script says. Raises SpeechError for a refusal."""
+    if verdict == "admitted":
+        return Admitted(job_id, "admitted")
+    if verdict == "attached":
+        return Admitted(rest[0], "attached")
+    if verdict == "replay":
+        return Admitted(rest[0], "replay", int(rest[1]))
+    raise _refusal(verdict, rest)
+
+
+def _refusal(verdict: str, facts: Sequence[str]) -> SpeechError:
     if verdict == "conflict":
         return SpeechError(
             "request_id_conflict",

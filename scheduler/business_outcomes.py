@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from scheduler.connections import refusing_when_away
+from scheduler.asking import asking
 from scheduler.scripts import AsyncScripts
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 Verdict = Literal["recorded", "repeated", "conflict", "unknown"]
+
+VERDICTS: Final[Mapping[bytes, Verdict]] = {each.encode(): each for each in get_args(Verdict)}
+"""As the script says them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +30,13 @@ class BusinessOutcomes:
     """Records outcomes on behalf of a principal, who can't reach anyone else's requests."""
 
     def __init__(self, redis: Redis, namespace: str) -> None:
+        self._redis = redis
         self._scripts = AsyncScripts(redis, namespace)
 
     async def record(self, principal: str, request_id: str, outcome: str) -> Recorded:
         """The first stays; ``repeated`` is one with the same text, ``conflict`` any other."""
-        with refusing_when_away():
+        with asking(self._redis):
             verdict, at_ms = await self._scripts.call(
                 "record_outcome", principal, request_id, outcome
             )
-        return Recorded(verdict.decode(), int(at_ms))
+            return Recorded(VERDICTS[verdict], int(at_ms))

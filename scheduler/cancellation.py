@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from scheduler.connections import refusing_when_away
+from scheduler.asking import asking
 from scheduler.scripts import AsyncScripts
 
 if TYPE_CHECKING:
@@ -36,13 +36,14 @@ class Cancellation:
     """Cancels on behalf of a principal, who can't reach anyone else's ids."""
 
     def __init__(self, redis: Redis, settings: QueueSettings) -> None:
+        self._redis = redis
         self._settings = settings
         self._scripts = AsyncScripts(redis, settings.namespace)
 
     async def cancel(self, principal: str, kind: Kind, id_: str) -> CancelReport:
         """Idempotent. A queued job leaves the queue now, a running one at its next frame."""
         settings = self._settings
-        with refusing_when_away():
+        with asking(self._redis):
             reply = await self._scripts.call(
                 "cancel",
                 principal,
@@ -51,6 +52,6 @@ class Cancellation:
                 settings.cancel_memory_ms,
                 *settings.ending,
             )
-        remembered, *flat = (part.decode() for part in reply)
-        hits = tuple(CancelHit(*pair) for pair in zip(flat[::2], flat[1::2], strict=True))
+            remembered, *flat = (part.decode() for part in reply)
+            hits = tuple(CancelHit(*pair) for pair in zip(flat[::2], flat[1::2], strict=True))
         return CancelReport(hits, remembered == "1")

@@ -7,8 +7,8 @@ A time limit is meant for Redis. When this process itself stood still (stopped, 
 event loop busy), the limit is over as it wakes, although the reply lies in the socket: such a
 command is asked once more, too.
 
-uvloop has an error of its own for a connection that was reset while nobody used it, which
-redis-py doesn't know. It is made the error that any other loop gives.
+A connection over which something came that is no reply, or none to what was asked, is used no more:
+what comes next may be the reply to something else.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Final
 
 import redis
 import redis.asyncio
+import structlog
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
@@ -40,8 +43,6 @@ from redis.exceptions import (
     TimeoutError as RedisTimeoutError,
 )
 from redis.retry import Retry
-
-from shared.errors import SpeechError
 
 AWAY: Final[tuple[type[Exception], ...]] = (
     RedisConnectionError,
@@ -68,16 +69,36 @@ TROUBLE: Final[tuple[type[Exception], ...]] = (RedisError, OSError)
 _NOT_NOW: Final = (
     *("OOM ", "READONLY ", "MISCONF ", "MASTERDOWN ", "NOREPLICAS "),
     *("BUSY ", "UNKILLABLE ", "UNBLOCKED ", "LOADING ", "NOAUTH ", "NOPERM ", "DENIED "),
-    "Script killed by user",
+    *("Script killed by user", "The user executing the script can't", "ACL failure in script"),
 )
+
+UNREADABLE: Final = (
+    TypeError,
+    ValueError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What reading a reply may come to that is not what was asked for, or no reply at all."""
+
+PROTOCOL: Final = 2
+"""Of RESP. Over 3 redis-py also expects notices of a server that moves, and so no longer looks for
+what lies in a connection before it uses it: after one reply too many, each would be taken for the
+one before.
+"""
 
 BLOCK_MS: Final = 1000
 """How long a blocking read waits before it looks round."""
 
-RETRY_AFTER_S: Final = 2.0
-
 LATE_S: Final = 0.1
 """A time limit that is found out so much later was missed by this process, not by Redis."""
+
+log = structlog.get_logger()
+
+
+class UnreadableReply(RedisConnectionError):
+    """Something came, and it isn't the reply to what was asked."""
 
 
 class StallRetry(AsyncRetry):
@@ -99,21 +120,50 @@ class StallRetry(AsyncRetry):
         return await super().call_with_retry(do, fail, *rest, **options)
 
 
-def resets_known(connection_class: type[Any]) -> type[Any]:
-    """The same class of asyncio connections, for which a reset one is lost and not a defect.
+def steady(connection_class: type[Any]) -> type[Any]:
+    """The same class of asyncio connections, which has one error for all that ends a connection.
 
     redis-py finds a connection that was closed, but not one that was reset, before it writes;
     uvloop then answers the write with RuntimeError, where asyncio's own loops raise OSError later.
+    And whatever its parser stumbles over gets out as it is. Nothing is said of what came: it may be
+    a part of somebody's text.
     """
 
-    class Resettable(connection_class):  # type: ignore[misc]
+    class Steady(connection_class):  # type: ignore[misc]
+        era = 0
+
         async def send_packed_command(self, *args: Any, **options: Any) -> None:
             try:
                 await super().send_packed_command(*args, **options)
             except RuntimeError as error:
                 raise RedisConnectionError("the connection was reset") from error
 
-    return Resettable
+        async def read_response(self, *args: Any, **options: Any) -> Any:
+            try:
+                return await super().read_response(*args, **options)
+            except (InvalidResponse, *UNREADABLE) as error:
+                raise UnreadableReply("what came is no reply of a Redis") from error
+
+    return Steady
+
+
+class Pool(redis.asyncio.BlockingConnectionPool):
+    """Replaces the connections of an era that is over, each as it is wanted next."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.connection_class = steady(self.connection_class)
+        self._era = 0
+
+    def begin_era(self) -> None:
+        """Use none of the connections any more that there are."""
+        self._era += 1
+
+    async def ensure_connection(self, connection: Any) -> None:
+        if connection.era != self._era:
+            await connection.disconnect(nowait=True)
+            connection.era = self._era
+        await super().ensure_connection(connection)
 
 
 def connect(url: str, *, timeout_s: float = 1.5) -> redis.Redis:
@@ -123,6 +173,7 @@ def connect(url: str, *, timeout_s: float = 1.5) -> redis.Redis:
         socket_connect_timeout=timeout_s,
         socket_timeout=timeout_s,
         retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
+        protocol=PROTOCOL,
     )
 
 
@@ -130,15 +181,15 @@ def connect_async(
     url: str, *, timeout_s: float = 0.8, max_connections: int = 64
 ) -> redis.asyncio.Redis:
     """An asyncio client that gives up after ``timeout_s``; commands past the pool's size wait."""
-    pool = redis.asyncio.BlockingConnectionPool.from_url(
+    pool = Pool.from_url(
         url,
         max_connections=max_connections,
         timeout=timeout_s,
         socket_connect_timeout=timeout_s,
         socket_timeout=timeout_s,
         retry=StallRetry(timeout_s),
+        protocol=PROTOCOL,
     )
-    pool.connection_class = resets_known(pool.connection_class)
     return redis.asyncio.Redis.from_pool(pool)
 
 
@@ -150,8 +201,13 @@ def is_away(error: Exception) -> bool:
 
 
 def trouble_in_words(error: Exception) -> str:
-    """For a log: what Redis said, or what kept it from saying anything."""
-    return f"{type(error).__name__}: {error}"[:200]
+    """For a log: what Redis said, or what kept it from saying anything. Nothing of what is no
+    reply, nor what Redis repeats of what it was told: it may be a part of somebody's text.
+    """
+    said = str(error).partition(", with args beginning with:")[0]
+    if isinstance(error, InvalidResponse):
+        said = "what came is no reply of a Redis"
+    return f"{type(error).__name__}: {said}"[:200]
 
 
 def is_full(error: Exception) -> bool:
@@ -159,29 +215,17 @@ def is_full(error: Exception) -> bool:
     return isinstance(error, OutOfMemoryError) or "OOM " in str(error)
 
 
-class QueueAway(SpeechError):
-    """Redis itself can't be used now: what one caller hears of it holds for all."""
-
-    def __init__(self, message: str = "the queue can't be reached") -> None:
-        super().__init__("queue_unavailable", message, retry_after_s=RETRY_AFTER_S)
-
-
-def memory_low() -> SpeechError:
-    return SpeechError(
-        "queue_memory_low", "the queue is near its memory limit", retry_after_s=RETRY_AFTER_S
-    )
-
-
 @contextmanager
-def refusing_when_away() -> Iterator[None]:
-    """Turn Redis being away or full into the refusal that a caller gets."""
+def reading(redis: redis.asyncio.Redis) -> Iterator[None]:
+    """Ask Redis inside, and make of its reply what is wanted: nothing else. One that can't be read
+    raises UnreadableReply, and the connection that it came over is used no more.
+    """
     try:
         yield
-    except AWAY as error:
-        raise QueueAway from error
-    except ResponseError as error:
-        if is_full(error):
-            raise memory_low() from error
-        if is_away(error):
-            raise QueueAway("the queue takes no writes") from error
-        raise
+    except UNREADABLE as error:
+        if isinstance(redis.connection_pool, Pool):
+            redis.connection_pool.begin_era()
+        place = extract_tb(error.__traceback__)[-1]
+        found = f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}"
+        log.error("reply_unreadable", error=found)
+        raise UnreadableReply(f"what came is no reply to what was asked: {found}") from error

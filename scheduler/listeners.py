@@ -15,7 +15,8 @@ from uuid import uuid4
 import structlog
 
 from scheduler.admission import Admission, AdmitRequest, Admitted
-from scheduler.connections import TROUBLE, QueueAway, refusing_when_away
+from scheduler.asking import QueueAway, asking
+from scheduler.connections import TROUBLE, reading
 from scheduler.departures import Departures
 from scheduler.link import Link
 from scheduler.scripts import AsyncScripts
@@ -35,6 +36,8 @@ AWAY_PAUSE_MS: Final = 250
 """Between two tries while Redis is away: once it is back, nobody lapses for one lease, and by then
 all memberships must have been renewed."""
 RETRY_LOST_S: Final = 1.0
+PROMPT_S: Final = 0.2
+"""How long one who goes in the door is kept for Redis to hear of it."""
 
 log = structlog.get_logger()
 
@@ -117,6 +120,7 @@ class Listeners:
         self._callers: dict[str, Caller] = {}
         self._numbers = count(1)
         self._task: asyncio.Task[None] | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
         self._closing = False
 
     def __len__(self) -> int:
@@ -126,6 +130,11 @@ class Listeners:
     def alive(self) -> bool:
         """Whether callers are being renewed, as long as this is open."""
         return self._closing or (self._task is not None and not self._task.done())
+
+    @property
+    def deaf(self) -> bool:
+        """Whether callers would hear nothing of their jobs."""
+        return self._reader.deaf
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._renew_for_ever(), name="listener-renewal")
@@ -137,6 +146,7 @@ class Listeners:
             self._task.cancel()
             await asyncio.wait({self._task})
         await asyncio.gather(*(caller.leave() for caller in list(self._callers.values())))
+        await asyncio.gather(*self._leaving)
         with suppress(*TROUBLE):
             await self._redis.delete(self._keys.gateway(self._gateway_id))
             await self._redis.zrem(self._keys.gateways, self._gateway_id)
@@ -154,7 +164,7 @@ class Listeners:
             admitted = await self._admission.admit(request, job_id, name)
         except asyncio.CancelledError:
             self._reader.unsubscribe(subscription)
-            await asyncio.shield(self.departures.say(job_id, name, request))
+            await self._say_departure(job_id, name, request)
             raise
         except Exception as error:
             self._reader.unsubscribe(subscription)
@@ -173,6 +183,13 @@ class Listeners:
             self._callers[name] = caller
         return caller
 
+    async def _say_departure(self, job_id: str, name: str, request: AdmitRequest) -> None:
+        """Have it said, and wait for that as long as a prompt Redis takes."""
+        saying = asyncio.create_task(self.departures.say(job_id, name, request), name="departure")
+        self._leaving.add(saying)
+        saying.add_done_callback(self._leaving.discard)
+        await asyncio.wait({saying}, timeout=PROMPT_S)
+
     async def leave(self, caller: Caller) -> None:
         self._reader.unsubscribe(caller.subscription)
         if self._callers.pop(caller.name, None) is None:
@@ -182,7 +199,7 @@ class Listeners:
     async def _replay(self, caller: Caller) -> None:
         """See to it that a replay hears an end: a cancelled job may have no stream any more."""
         try:
-            with refusing_when_away():
+            with asking(self._redis):
                 has_ended = await self._reader.has_ended(caller.job_id)
             record = await self._results.read(caller.job_id)
             caller.recorded = record.end if record else None
@@ -216,10 +233,16 @@ class Listeners:
 
     async def _renew(self, callers: list[Caller]) -> None:
         flat = [part for caller in callers for part in (caller.job_id, caller.name)]
-        answers = await self._scripts.call(
-            "listen", self._settings.listener_ttl_ms, self._gateway_id, len(self._callers), *flat
-        )
-        for caller, more_to_come in zip(callers, answers, strict=True):
+        with reading(self._redis):
+            answers = await self._scripts.call(
+                "listen",
+                self._settings.listener_ttl_ms,
+                self._gateway_id,
+                len(self._callers),
+                *flat,
+            )
+            heard = list(zip(callers, map(int, answers), strict=True))
+        for caller, more_to_come in heard:
             if not more_to_come:
                 caller.subscription.lose()
 

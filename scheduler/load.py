@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from redis.exceptions import ResponseError
 
-from scheduler.connections import refusing_when_away
+from scheduler.asking import asking
 from scheduler.scripts import AsyncScripts
 from shared.messages import CANCELLED, ERROR, LENGTH, STOP, TIMEOUT, WORKER_LOST
 
@@ -113,10 +113,9 @@ class Load:
 
     async def snapshot(self) -> LoadSnapshot:
         """Raises :class:`SpeechError` ``queue_unavailable`` when Redis is away."""
-        with refusing_when_away():
+        with asking(self._redis):
             reply = await self._scripts.call("load")
-            memory = await self._memory_ratio()
-        return parse(reply, memory)
+            return parse(reply, await self._memory_ratio())
 
     async def _memory_ratio(self) -> float:
         try:

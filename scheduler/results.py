@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler import events
-from scheduler.connections import refusing_when_away
+from scheduler.asking import asking
 from shared.keys import Keys
 from shared.messages import End, FrameRecord
 
@@ -56,59 +56,62 @@ class Results:
 
     async def find(self, principal: str, request_id: str) -> JobRecord | None:
         """The job that this principal's request id is bound to."""
-        with refusing_when_away():
+        with asking(self._redis):
             job_id: Any = await self._redis.get(self._keys.request(principal, request_id))
-            return None if job_id is None else await self.read(job_id.decode())
+            found = None if job_id is None else job_id.decode()
+        return None if found is None else await self.read(found)
 
     async def read(self, job_id: str) -> JobRecord | None:
-        with refusing_when_away():
+        with asking(self._redis):
             job: Any = await self._redis.hgetall(self._keys.job(job_id))
-        if not job:
-            return None
-        turn = job.get(b"cancellation_id")
-        return JobRecord(
-            job_id=job_id,
-            request_id=job[b"request_id"].decode(),
-            cancellation_id=None if turn is None else turn.decode(),
-            state=job[b"state"].decode(),
-            attempt=int(job[b"attempt"]),
-            frame_count=int(job[b"frames"]),
-            end=_end(job) if job[b"state"] == b"ended" else None,
-            facts=json.loads(job[b"facts"]),
-            admitted_ms=int(job[b"admitted_ms"]),
-            business_outcome=_business_outcome(job),
-        )
+            return _record(job_id, job) if job else None
 
     async def clock(self, job_id: str) -> tuple[int, int]:
         """Now on Redis's clock, and for how long this job's record is still kept, in ms."""
-        with refusing_when_away():
+        with asking(self._redis):
             async with self._redis.pipeline(transaction=False) as pipe:
                 pipe.time()
                 pipe.pttl(self._keys.job(job_id))
                 (seconds, micros), left_ms = await pipe.execute()
-        return seconds * 1000 + micros // 1000, max(0, left_ms)
+            return seconds * 1000 + micros // 1000, max(0, left_ms)
 
     async def kept_ms(self, job_id: str) -> int:
         """For how long the audio of a job that has ended will still be there; 0 if it isn't."""
-        with refusing_when_away():
+        with asking(self._redis):
             left: Any = await self._redis.pttl(self._keys.events(job_id))
-        return max(0, int(left))
+            return max(0, int(left))
 
     async def frames(self, job_id: str) -> AsyncIterator[FrameRecord]:
         """The frames of a job, in order, read a few at a time; none once they are not kept."""
         start = "-"
         while True:
-            with refusing_when_away():
+            with asking(self._redis):
                 entries: Any = await self._redis.xrange(
                     self._keys.events(job_id), min=start, count=READ_AT_ONCE
                 )
-            for _, fields in entries:
-                event = events.parse(fields)
+                found = [events.parse(fields) for _, fields in entries]
+                start = f"({entries[-1][0].decode()}" if entries else start
+            for event in found:
                 if isinstance(event, FrameRecord):
                     yield event
-            if len(entries) < READ_AT_ONCE:
+            if len(found) < READ_AT_ONCE:
                 return
-            start = f"({entries[-1][0].decode()}"
+
+
+def _record(job_id: str, job: dict[bytes, bytes]) -> JobRecord:
+    turn = job.get(b"cancellation_id")
+    return JobRecord(
+        job_id=job_id,
+        request_id=job[b"request_id"].decode(),
+        cancellation_id=None if turn is None else turn.decode(),
+        state=job[b"state"].decode(),
+        attempt=int(job[b"attempt"]),
+        frame_count=int(job[b"frames"]),
+        end=_end(job) if job[b"state"] == b"ended" else None,
+        facts=json.loads(job[b"facts"]),
+        admitted_ms=int(job[b"admitted_ms"]),
+        business_outcome=_business_outcome(job),
+    )
 
 
 def _end(job: dict[bytes, bytes]) -> End:

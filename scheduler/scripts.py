@@ -13,17 +13,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
+from hashlib import sha1
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from redis.asyncio import Redis as AsyncRedis
-from redis.exceptions import ResponseError
+from redis.exceptions import NoScriptError, ResponseError
 
 if TYPE_CHECKING:
     from redis import Redis
-    from redis.commands.core import AsyncScript, Script
-
 
 log = structlog.get_logger()
 
@@ -65,6 +64,12 @@ def source(name: str) -> str:
     return text
 
 
+@cache
+def digest(name: str) -> str:
+    """The name under which Redis knows a script that it has run."""
+    return sha1(source(name).encode(), usedforsecurity=False).hexdigest()
+
+
 def _read(name: str) -> str:
     """A file's text without its comments, which name things too."""
     text = (files("scheduler") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
@@ -77,7 +82,6 @@ class Scripts:
     def __init__(self, redis: Redis, namespace: str) -> None:
         self._redis = redis
         self._namespace = namespace
-        self._loaded: dict[str, Script] = {}
 
     def call(self, name: str, *args: Argument, keys: tuple[str, ...] = ()) -> Any:
         try:
@@ -92,10 +96,11 @@ class Scripts:
         _report(self._run("mend", (MENDED_LEASE_MS,), keys))
 
     def _run(self, name: str, args: Sequence[Argument], keys: tuple[str, ...]) -> Any:
-        script = self._loaded.get(name)
-        if script is None:
-            script = self._loaded[name] = self._redis.register_script(source(name))
-        return script(keys=keys, args=[self._namespace, *args])
+        told = (*keys, self._namespace, *args)
+        try:
+            return self._redis.evalsha(digest(name), len(keys), *told)
+        except NoScriptError:
+            return self._redis.eval(source(name), len(keys), *told)
 
 
 class AsyncScripts:
@@ -104,7 +109,6 @@ class AsyncScripts:
     def __init__(self, redis: AsyncRedis, namespace: str) -> None:
         self._redis = redis
         self._namespace = namespace
-        self._loaded: dict[str, AsyncScript] = {}
 
     async def call(self, name: str, *args: Argument, keys: tuple[str, ...] = ()) -> Any:
         try:
@@ -116,10 +120,11 @@ class AsyncScripts:
         return await self._run(name, args, keys)
 
     async def _run(self, name: str, args: Sequence[Argument], keys: tuple[str, ...]) -> Any:
-        script = self._loaded.get(name)
-        if script is None:
-            script = self._loaded[name] = self._redis.register_script(source(name))
-        return await script(keys=keys, args=[self._namespace, *args])
+        told = (*keys, self._namespace, *args)
+        try:
+            return await self._redis.evalsha(digest(name), len(keys), *told)
+        except NoScriptError:
+            return await self._redis.eval(source(name), len(keys), *told)
 
 
 def is_damage(error: ResponseError) -> bool:

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from scheduler.connections import TROUBLE, trouble_in_words
+from scheduler.connections import TROUBLE, reading, trouble_in_words
 from scheduler.events import parse, written_ms
 from scheduler.wakes import START, Wakes
+from shared.clock import Countdown
 from shared.keys import Keys
 from shared.messages import Claimed, Event, MalformedMessage
 
@@ -33,6 +34,10 @@ WINDOW: Final = 16
 
 READ_AT_ONCE: Final = 16
 """Most jobs that are read in one call, so that no reply keeps the process busy for long."""
+
+DEAF_MS: Final = 1000
+LONGEST_PAUSE_S: Final = 0.25
+"""Between two tries while news can't be read."""
 
 log = structlog.get_logger()
 
@@ -95,6 +100,7 @@ class EventReader:
         self._wanted = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._patience: Countdown | None = None
 
     def start(self) -> None:
         self._tasks = {
@@ -116,6 +122,13 @@ class EventReader:
     @property
     def alive(self) -> bool:
         return bool(self._tasks) and not any(task.done() for task in self._tasks)
+
+    @property
+    def deaf(self) -> bool:
+        """Whether nothing was heard for so long, and not for want of news, that nobody should be
+        let in who waits for it.
+        """
+        return self._patience is not None and self._patience.over
 
     def subscribe(self, job_id: str, *, news: bool = False, final: bool = False) -> Subscription:
         """Hear a job's events. ``news``: it may have some already, ``final``: and has them all."""
@@ -141,8 +154,9 @@ class EventReader:
 
     async def has_ended(self, job_id: str) -> bool:
         """Whether all that a job will ever have is there. Raises what Redis raises."""
-        last: Any = await self._redis.xrevrange(self._keys.events(job_id), count=1)
-        return bool(last) and last[0][1].get(b"k") == b"end"
+        with reading(self._redis):
+            last: Any = await self._redis.xrevrange(self._keys.events(job_id), count=1)
+            return bool(last) and last[0][1].get(b"k") == b"end"
 
     def _tell(self, job_ids: Iterable[str]) -> None:
         """There is news of these jobs."""
@@ -158,15 +172,18 @@ class EventReader:
                 if failures:
                     await self.wakes.start_over()
                     self._tell(list(self._subscriptions))
+                    self._patience = None
+                woken = await self.wakes.next()
+                if failures:
                     log.info("event_reader_recovered")
                     failures = 0
-                woken = await self.wakes.next()
                 self._tell(list(self._subscriptions) if woken is None else woken)
             except TROUBLE as error:
+                self._patience = self._patience or Countdown(DEAF_MS)
                 failures += 1
                 if failures == 1:
                     log.warning("event_reader_lost_redis", error=trouble_in_words(error))
-                await asyncio.sleep(min(0.1 * failures, 1.0))
+                await asyncio.sleep(min(0.1 * failures, LONGEST_PAUSE_S))
 
     async def _read_for_ever(self) -> None:
         while not self._closing:
@@ -210,12 +227,13 @@ class EventReader:
         for group in batch.values():
             for subscription in group:
                 subscription.news = False  # what comes from now on is told again
-        reply: Any = await self._redis.xread(streams, count=WINDOW)
-        found: dict[bytes, list[tuple[bytes, dict[bytes, bytes]]]] = dict(reply or ())
+        with reading(self._redis):
+            reply: Any = await self._redis.xread(streams, count=WINDOW)
+            found = _entries(reply)
         for job_id, group in batch.items():
             entries = found.get(self._keys.events(job_id).encode(), [])
-            for position, fields in entries:
-                _hear(group, position, fields)
+            for entry in entries:
+                _hear(group, *entry)
             for subscription in group:
                 if not entries and subscription in was_final:
                     subscription.deliver(None)
@@ -224,12 +242,24 @@ class EventReader:
                 self.want(subscription)
 
 
-def _hear(group: Sequence[Subscription], position: bytes, fields: Mapping[bytes, bytes]) -> None:
+def _entries(reply: Any) -> dict[bytes, list[tuple[bytes, int, dict[bytes, bytes]]]]:
+    """Of each stream the entries that were read: where each stands, when it was written, and what
+    is in it.
+    """
+    return {
+        key: [(position, written_ms(position), dict(fields)) for position, fields in entries]
+        for key, entries in dict(reply or ()).items()
+    }
+
+
+def _hear(
+    group: Sequence[Subscription], position: bytes, at_ms: int, fields: Mapping[bytes, bytes]
+) -> None:
     """Pass one entry on to those who stand at the same place of one job. One that can't be read
     ends their wait, nobody else's.
     """
     admitted_ms = group[0].admitted_ms
-    elapsed_ms = 0 if admitted_ms is None else max(0, written_ms(position) - admitted_ms)
+    elapsed_ms = 0 if admitted_ms is None else max(0, at_ms - admitted_ms)
     try:
         event = parse(fields, elapsed_ms)
     except MalformedMessage as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from scheduler.connections import BLOCK_MS
+from scheduler.connections import BLOCK_MS, reading
 from shared.keys import Keys
 
 if TYPE_CHECKING:
@@ -31,25 +31,26 @@ class Wakes:
         """The jobs that there is news of; none after ``BLOCK_MS``. None: entries may be lost, and
         there may be news of any job.
         """
-        reply: Any = await self._redis.xread(
-            {self._key: self.position}, count=WAKE_BATCH, block=BLOCK_MS
-        )
-        if not reply:
-            await self._look_again()
-            return set()
-        entries = reply[0][1]
-        self.position = entries[-1][0]
-        if len(entries) >= WAKE_BATCH:
-            return None
-        return {
-            job
-            for _, fields in entries
-            for job in fields.get(b"jobs", b"").decode("utf-8", "replace").split(" ")
-        }
+        with reading(self._redis):
+            reply: Any = await self._redis.xread(
+                {self._key: self.position}, count=WAKE_BATCH, block=BLOCK_MS
+            )
+            if not reply:
+                await self._look_again()
+                return set()
+            entries = reply[0][1]
+            woken = {
+                job
+                for _, fields in entries
+                for job in fields.get(b"jobs", b"").decode("utf-8", "replace").split(" ")
+            }
+            self.position = entries[-1][0]
+            return woken if len(entries) < WAKE_BATCH else None
 
     async def start_over(self) -> None:
-        """Read from the start, if Redis is there: hearing of a job twice is harmless."""
-        await self._redis.ping()
+        """Read from the start, if that can be read: hearing of a job twice is harmless."""
+        with reading(self._redis):
+            dict(await self._redis.xread({self._key: START}, count=1) or ())
         self.position = START
 
     async def close(self) -> None:

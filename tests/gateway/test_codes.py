@@ -181,7 +181,6 @@ async def away(world: World) -> Answer:
     nowhere = connect_async(f"redis://127.0.0.1:{free_port()}/0", timeout_s=0.2)
     world.gateway.facts._load._redis = nowhere
     world.gateway.facts._load._scripts._redis = nowhere
-    world.gateway.facts._load._scripts._loaded.clear()
     answer = await refused(world)
     await nowhere.aclose()
     return answer

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from gateway.door import Door
-from scheduler.connections import QueueAway
+from scheduler.asking import QueueAway
 from shared.errors import SpeechError
 from tests.conftest import WAIT_S
 

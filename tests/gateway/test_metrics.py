@@ -10,8 +10,8 @@ import pytest
 from starlette.routing import Route
 
 from gateway.metrics import GatewayMetrics
+from scheduler.asking import QueueAway
 from scheduler.cancellation import Cancellation
-from scheduler.connections import QueueAway
 from scheduler.queue import Claim
 from shared.errors import CODES
 from tests.exposition import promtool, samples

@@ -18,6 +18,9 @@ NOT_NOW = (
     "UNKILLABLE Sorry the script already executed write commands against the dataset.",
     "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
     "ERR Error running script (call to f_1): @user_script:9: Script killed by user with SCRIPT",
+    "ERR Error running script (call to f_1): @user_script: 9: The user executing the script can't "
+    "run this command or subcommand",
+    "ERR ACL failure in script: User default has no permissions to run the 'get' command",
     "LOADING Redis is loading the dataset in memory",
     "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
     "MISCONF Redis is configured to save RDB snapshots",
