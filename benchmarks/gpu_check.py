@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu_check --report gpu-report.json
 
-Exits 0 when every bound holds, 1 when one is broken, 3 where there is no CUDA device. With
+Exits 0 when every bound holds, 1 when one is broken, 3 where there is no such device. With
 ``--device cpu --size tiny`` the same functions run anywhere: that shows that they run, not that a
 GPU is right or fast.
 """
@@ -30,6 +30,8 @@ from benchmarks.gpu.stepping import capture, flat_memory, no_sync
 from benchmarks.gpu.target import Bounds, Check, Target, target_on
 from benchmarks.machine import version_of
 from benchmarks.material import material
+from gpu_worker.backend import open_device, parse_backend
+from shared.errors import SpeechError
 from shared.variables import read_cache_dir
 
 PASSED: Final = 0
@@ -44,6 +46,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(given)
     if options.device != "cpu" and not torch.cuda.is_available():
         print("no CUDA device")
+        return NO_DEVICE
+    try:
+        open_device(parse_backend(options.device))
+    except SpeechError as error:
+        print(error.message)
         return NO_DEVICE
     if options.device == "cpu":
         torch.set_num_threads(1)  # their number belongs to a CPU's determinism class

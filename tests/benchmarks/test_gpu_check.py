@@ -71,6 +71,21 @@ def test_without_a_gpu_it_says_so(
     assert not report.exists()
 
 
+@pytest.mark.parametrize(
+    ("device", "said"), [("cuda:7", "cuda:7 was asked for"), ("gpu", "not cpu, cuda[:N]")]
+)
+def test_a_device_that_is_not_there_is_told_before_anything_is_built(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], device: str, said: str
+) -> None:
+    """A number that no device has, or a name that is none, is a line and not a report of faults."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(gpu_check, "material", None)
+
+    assert gpu_check.main(["--device", device]) == gpu_check.NO_DEVICE
+    assert said in capsys.readouterr().out
+
+
 def test_a_broken_bound_is_an_exit_code(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """One check that does not pass fails the command; a check that can't apply does not."""
     checks = [Check("a", "", True, {}), Check("b", "", None, {})]
