@@ -167,7 +167,7 @@ def _audio_embeddings(tensors: Mapping[str, Tensor], config: CsmConfig) -> dict[
     """The table that backbone and depth decoder share, from either of its names, or both tables."""
     backbone, depth = tensors.get(_BACKBONE_AUDIO), tensors.get(_DEPTH_AUDIO)
     if config.tie_codebooks_embeddings:
-        if backbone is not None and depth is not None and not backbone.equal(depth):
+        if backbone is not None and depth is not None and not _are_one(backbone, depth):
             raise BadFile("config.json ties the audio embeddings, and the file has two tables")
         found = {"audio_embeddings.weight": depth if backbone is None else backbone}
     else:
@@ -175,8 +175,14 @@ def _audio_embeddings(tensors: Mapping[str, Tensor], config: CsmConfig) -> dict[
     return {name: table for name, table in found.items() if table is not None}
 
 
+def _are_one(table: Tensor, other: Tensor) -> bool:
+    return table.dtype == other.dtype and table.equal(other)
+
+
 def interleave_rotary(weight: Tensor, heads: int) -> Tensor:
     """A query or key projection [heads * head_dim, hidden] from split halves to pairs."""
+    if weight.ndim != 2:
+        raise BadFile(f"a projection is {tuple(weight.shape)} and no matrix")
     rows, hidden = weight.shape
     if rows % (2 * heads):
         raise BadFile(f"{rows} rows don't divide into {heads} heads of rotary pairs")

@@ -164,6 +164,22 @@ def test_missing_tensor_of_the_other_layout_is_named(
         to_torchtune(state, CONFIG)
 
 
+def test_misshapen_tensors_of_the_other_layout_are_refused(
+    transformers_model: CsmForConditionalGeneration,
+) -> None:
+    """A projection that is no matrix, and a table that is there twice in two types."""
+    state = dict(transformers_model.state_dict())
+    query, table = (
+        "backbone_model.layers.0.self_attn.q_proj.weight",
+        "depth_decoder.model.embed_tokens.weight",
+    )
+
+    with pytest.raises(BadFile, match="no matrix"):
+        to_torchtune(state | {query: torch.zeros(8)}, CONFIG)
+    with pytest.raises(BadFile, match="two tables"):
+        to_torchtune(state | {table: state[table].double()}, CONFIG)
+
+
 def test_misshapen_and_integer_tensors_are_refused() -> None:
     """Weights of another model, or of another kind, don't load by accident."""
     weights = torchtune_weights()
