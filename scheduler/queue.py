@@ -205,7 +205,7 @@ class WorkQueue:
             pipe.delete(self._keys.worker(self._worker_id))
             pipe.zrem(self._keys.workers, self._worker_id)
             for member in lanes:
-                if member.rpartition(b"|")[0].decode() == self._worker_id:
+                if member.rpartition(b"|")[0] == self._worker_id.encode():
                     pipe.zrem(self._keys.lanes(self._queue), member)
             pipe.execute()
 

@@ -121,7 +121,16 @@ class Reaper:
                 raise
             self._scripts.mend()
             return []  # heartbeats and admissions name them again
-        return sorted(name.decode() for name in names)
+        return sorted(filter(None, map(self._name, names)))
+
+    def _name(self, name: bytes) -> str | None:
+        """A queue's name as text; None of what is none, which is removed."""
+        try:
+            return name.decode()
+        except UnicodeDecodeError:
+            self._redis.srem(self._keys.queues, name)
+            log.error("keys_mended", count=1)
+            return None
 
     def _reap(self, queue: str, *, forgets: bool) -> ReapReport:
         carrier = self._carriers.get(queue)

@@ -42,7 +42,9 @@ end
 
 local queues = redis.call('SMEMBERS', key('queues'))
 table.sort(queues)
-for _, queue in ipairs(queues) do add(cjson.encode(stood(queue))) end
+for _, queue in ipairs(queues) do
+  if is_name(queue) then add(cjson.encode(stood(queue))) end
+end
 add('')
 for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key('workers'), now, '+inf')) do
   local doc = redis.call('GET', key('worker', worker))
@@ -58,7 +60,7 @@ add('')
 for _, gateway in ipairs(redis.call('ZRANGEBYSCORE', key('gateways'), now, '+inf')) do
   local said = redis.pcall('GET', key('gateway', gateway))
   local renewed, callers = string.match(type(said) == 'string' and said or '', '^(%d+)|(%d+)$')
-  if renewed then
+  if renewed and is_name(gateway) then
     add(gateway)
     add(math.max(0, now - tonumber(renewed)))
     add(callers)

@@ -90,7 +90,7 @@ for _, id in ipairs(lapsed) do
   local job = intact(id, 'running')
   redis.call('HINCRBY', key('stats', queue), 'leases_lost', 1)
   local worker = job and job.worker_id
-  if worker and not silent[worker] then
+  if worker and is_name(worker) and not silent[worker] then
     silent[worker] = true
     silent_ids[#silent_ids + 1] = worker
   end
@@ -238,5 +238,11 @@ local report = {next_place, held and '1' or '0', tostring(returned), tostring(lo
 report[#report + 1] = tostring(#missing)
 for _, id in ipairs(missing) do report[#report + 1] = id end
 local leftovers = redis.call('ZRANGEBYSCORE', key('ended', queue), '-inf', now - 2000, 'LIMIT', 0, most)
-for _, id in ipairs(leftovers) do report[#report + 1] = id end
+for _, id in ipairs(leftovers) do
+  if is_name(id) then
+    report[#report + 1] = id
+  else
+    redis.call('ZREM', key('ended', queue), id)
+  end
+end
 return report

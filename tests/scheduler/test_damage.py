@@ -200,6 +200,43 @@ async def test_who_runs_alone_is_noted_for_as_long_as_it_runs(deployment: Deploy
     assert Books.read(deployment.redis, "t").faults() == []
 
 
+NO_TEXT = b"\xff\xfe"
+
+
+@pytest.mark.parametrize("name", ["waiting", "running", "lanes", "ended", "queues", "gateways"])
+async def test_a_name_that_is_no_text_is_nobodys(deployment: Deployment, name: str) -> None:
+    """It leaves by itself or at its time, and reaps, the load and a worker's farewell go on."""
+    work = deployment.worker()
+    waiting = await deployment.admit("r1")
+    await deployment.listeners._renew_all()
+    key = SHARED[name](deployment)
+    if name == "queues":
+        deployment.redis.sadd(key, NO_TEXT)
+    else:
+        deployment.redis.zadd(key, {NO_TEXT + b"|2" * (name == "lanes"): 1})
+    if name == "gateways":
+        deployment.redis.zadd(key, {NO_TEXT: 9e14})
+        deployment.redis.set(b"t:gateway:" + NO_TEXT, "123|5")
+
+    load = await deployment.load.snapshot()
+    for _ in range(2):
+        deployment.reaper.reap()
+        deployment.redis.zadd(deployment.keys.ended(QUEUE), {NO_TEXT: 1})
+        deployment.advance_ms(2100)
+        work.heartbeat({}, lanes=2)
+
+    assert [*load.queues] == [QUEUE]
+    assert [each.gateway_id for each in load.gateways] == ["g1"]
+    assert deployment.claim(work).job_id == waiting.job_id
+    work.farewell()
+    assert deployment.redis.smembers(deployment.keys.queues) == {QUEUE.encode()}
+    deployment.reaper.reap()
+    assert not deployment.redis.exists(deployment.keys.ended(QUEUE))
+    deployment.redis.zrem(deployment.keys.gateways, NO_TEXT)
+    deployment.redis.delete(b"t:gateway:" + NO_TEXT)
+    assert Books.read(deployment.redis, "t").faults() == []
+
+
 Call = Callable[[Deployment, WorkQueue, Claim], object]
 CALLS: dict[str, Call] = {
     "claim": lambda d, work, claim: work.claim("next"),

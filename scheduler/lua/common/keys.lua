@@ -36,6 +36,12 @@ local function count_in(text)
   return text and string.match(text, '^%d+$') and #text < 16 and tonumber(text) or nil
 end
 
+-- Whether it can be a name of ours: a job's, a queue's, a worker's, a gateway's. Others are nobody's, and
+-- not all of them are text.
+local function is_name(text)
+  return string.find(text, '^[%w._:-]+$') ~= nil
+end
+
 -- How many bytes a member of the kept audio stands for.
 local function bytes_of(member)
   return count_in(string.match(member, '|(%d+)$')) or 0

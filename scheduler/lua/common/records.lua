@@ -41,6 +41,7 @@ local function discard(id, queue)
   for _, line in ipairs(redis.call('ZRANGE', key('ring', queue), 0, -1)) do
     leave_line(id, queue, line)
   end
+  if not is_name(id) then return end -- it never was a job
   redis.call('UNLINK', key('job', id), key('events', id))
   redis.call('HSET', key('reaper'), 'unsure:' .. queue, 1)
   redis.call('ZADD', key('ended', queue), now_ms(), id)
