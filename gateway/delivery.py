@@ -105,16 +105,25 @@ class Delivery:
             head = transport.head(samples.size)
             return len(head) + samples.size, _after(head, samples.all(take))
         encoded = await self._encoded(take, samples)
-        if samples.hold_instead(encoded):
+        if encoded is not None and samples.hold_instead(encoded):
             return len(encoded), _in_pieces(encoded)
         return None, _encoded_as_taken(take, samples)
 
-    async def _encoded(self, take: Take, samples: Samples) -> bytes:
-        """A compressed body, made beside the event loop, a few at a time."""
+    async def _encoded(self, take: Take, samples: Samples) -> bytes | None:
+        """A compressed body, made beside the event loop, a few at a time. None when the caller's
+        time is over before it is this one's turn: then it is to be made as it is taken.
+        """
         with take.unless_cut():
-            async with self._encoders:
+            try:
+                async with asyncio.timeout(take.left_s):
+                    await self._encoders.acquire()
+            except TimeoutError:
+                return None
+            try:
                 pcm = b"".join([piece async for piece in samples.all(take)])
                 return await asyncio.to_thread(take.call.transport.encoded, pcm)
+            finally:
+                self._encoders.release()
 
     async def _begin_whole(self, take: Take, finish: Finish, size: int | None, line: Line) -> None:
         kept_ms = self._settings.queue.result_ttl_ms if take.kept_ms is None else take.kept_ms

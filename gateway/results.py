@@ -73,7 +73,10 @@ class ResultReader:
         """The WAV file, read a second time as its client takes it."""
         yield wav_header(size)
         async for frame in self._results.frames(job_id):
+            size -= len(frame.pcm)
             yield frame.pcm
+        if size:
+            raise SpeechError("result_not_found", "the audio is no longer kept")
 
 
 async def found(results: Results, principal: str, request_id: str) -> JobRecord:

@@ -88,6 +88,11 @@ class Take:
         return int(monotonic_ms() - self._arrived_ms)
 
     @property
+    def left_s(self) -> float:
+        """Until the caller's own deadline."""
+        return max(0.0, self._countdown.remaining_ms) / 1000
+
+    @property
     def over_budget(self) -> bool:
         budget_ms = self.call.voice_turn_budget_ms
         return budget_ms is not None and self.elapsed_ms >= budget_ms
@@ -101,7 +106,7 @@ class Take:
         with self.unless_cut():
             if not self._is_whole:
                 try:
-                    async with asyncio.timeout(max(0.0, self._countdown.remaining_ms) / 1000):
+                    async with asyncio.timeout(self.left_s):
                         return await self._next()
                 except TimeoutError:
                     self._is_whole = await self._has_ended()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import AsyncIterator
+from itertools import count
 
-from scheduler.results import READ_AT_ONCE
+import pytest
+from structlog.testing import capture_logs
+
+from scheduler.asking import QueueAway
+from scheduler.results import READ_AT_ONCE, Results
 from shared.digests import sha256_hex
+from shared.messages import FrameRecord
 from shared.wav import wav_file
 from tests.gateway.streamed import events
 from tests.gateway.world import SPEECH, World, pcm
@@ -148,3 +154,36 @@ async def test_cancelling_what_has_finished_says_so(world: World) -> None:
 
     for answer in answers:
         assert answer.json()["hits"] == [{"request_id": "r1", "was": "already_finished"}]
+
+
+@pytest.mark.parametrize("lost", ["gone", "away"])
+async def test_audio_that_goes_while_it_is_taken_breaks_off(
+    world: World, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """It ends before its length, and counts with its code: no defect of the service."""
+    call = world.post(HELLO)
+    claim = await world.worker.speak(READ_AT_ONCE + 1)
+    await call.answer()
+    await call.task
+    read, times = Results.frames, count()
+
+    async def frames(results: Results, job_id: str) -> AsyncIterator[FrameRecord]:
+        is_body = next(times) > 0  # it was read once for its head
+        if is_body and lost == "away":
+            raise QueueAway
+        if is_body:
+            world.redis.delete(world.keys.events(claim.job_id))
+        async for frame in read(results, job_id):
+            yield frame
+
+    monkeypatch.setattr(Results, "frames", frames)
+    with capture_logs() as logs:
+        audio = world.call("GET", f"{SPEECH}/r1/audio")
+        answer = await audio.answer()
+        await audio.task
+
+    (said,) = (line for line in logs if line["event"] == "request")
+    code = {"gone": "result_not_found", "away": "queue_unavailable"}[lost]
+    assert (said["status"], said["code"]) == (200, code)
+    assert len(answer.body) < int(answer.headers["content-length"])
+    assert not audio.finished

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from gateway.delivery import ENCODERS
+from gateway.formats import Transport
 from gateway.player import Line
 from gateway.samples import HELD_BYTES
 from shared.wav import FRAME_BYTES
 from tests.conftest import until
 from tests.gateway.test_formats import decode
-from tests.gateway.world import World, pcm
+from tests.gateway.world import TIMEOUT_MS, World, pcm
 
 HELLO: dict[str, Any] = {"input": "Hello.", "request_id": "r1"}
 FRAMES = 10
@@ -85,3 +88,26 @@ async def test_a_compressed_body_without_room_is_made_as_it_is_taken(world: Worl
     assert "content-length" not in answer.headers
     assert decode(answer.body).samples.tobytes() == b"".join(map(pcm, range(FRAMES)))
     assert world.gateway.budget.left == 0
+
+
+async def test_nobody_waits_past_the_deadline_for_a_crowd_of_encoders(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose turn for one of those doesn't come in time is compressed as it is taken."""
+    release = threading.Event()
+    monkeypatch.setattr(Transport, "encoded", lambda *_: release.wait() and b"")
+    flac = {"input": "Hello.", "response_format": "flac"}
+    crowd = [world.post(flac) for _ in range(ENCODERS)]
+    for _ in crowd:
+        await world.worker.speak(1)
+
+    late = world.post({**flac, "timeout_ms": TIMEOUT_MS})
+    await world.worker.speak(FRAMES)
+    try:
+        answer = await late.answer()
+    finally:
+        release.set()
+
+    assert "content-length" not in answer.headers
+    assert decode(answer.body).samples.tobytes() == b"".join(map(pcm, range(FRAMES)))
+    assert [(await each.answer()).status for each in crowd] == [200] * ENCODERS
