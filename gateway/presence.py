@@ -9,7 +9,8 @@ from typing import Any, Final
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Send
 
-CANCEL_AGAIN_S: Final = 0.5
+CANCEL_AGAIN_S: Final = 0.1
+"""Little more than a frame, so that a lane is free about as soon as it would be otherwise."""
 
 
 class Presence:
