@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from typing import Any
 
 import pytest
 
 from shared.wav import wav_file
-from tests.gateway.world import TIMEOUT_MS, World, pcm
+from tests.conftest import until
+from tests.gateway.world import PATIENCE_S, TIMEOUT_MS, World, pcm
 
 HELLO = {"input": "Hello.", "request_id": "r1"}
 
@@ -68,3 +71,28 @@ async def test_a_worker_may_state_the_timeout_itself(world: World) -> None:
     answer = await call.answer()
 
     assert (answer.code, answer.error["message"]) == ("generation_timeout", "too late")
+
+
+async def test_nobody_waits_past_the_deadline_for_a_slow_redis(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whom Redis holds up at the door is refused by the deadline, and is no listener when it
+    answers after all.
+    """
+    admission = world.gateway.listeners._admission
+    admit, answers = admission.admit, asyncio.Event()
+
+    async def hold_up(*args: Any) -> Any:
+        admitted = await admit(*args)
+        await answers.wait()
+        return admitted
+
+    monkeypatch.setattr(admission, "admit", hold_up)
+    started = time.monotonic()
+    answer = await world.refused({**HELLO, "timeout_ms": TIMEOUT_MS})
+    took_s = time.monotonic() - started
+
+    assert (answer.status, answer.code) == (503, "queue_unavailable")
+    assert "retry-after" in answer.headers
+    assert 1000 * took_s < TIMEOUT_MS + PATIENCE_S * 1000 / 2
+    await until(lambda: world.redis.zcard(world.keys.waiting(world.artifact.queue_name("t"))) == 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,10 +11,15 @@ import pytest
 from gateway.encoders import working_encoders
 from gateway.formats import PLAIN_FORMATS
 from gateway.samples import HELD_BYTES
+from scheduler.asking import QueueAway
+from scheduler.results import Results
+from shared.messages import FrameRecord
 from shared.wav import FRAME_BYTES
-from tests.gateway.world import World
+from tests.exposition import samples
+from tests.gateway.world import SPEECH, World
 
 HELLO = {"input": "Hello.", "request_id": "r1"}
+AUDIO = SPEECH + "/{request_id}/audio"
 
 
 @pytest.mark.parametrize("response_format", PLAIN_FORMATS)
@@ -74,6 +81,41 @@ async def test_audio_that_goes_while_it_is_handed_over_breaks_the_transfer(world
     assert status == 200
     assert not call.finished
     assert len(heard) < int(headers["content-length"])
+
+
+async def test_a_result_s_audio_that_goes_meanwhile_breaks_the_transfer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its status has left, so the body ends early; that is Redis's doing and no defect of ours."""
+    call = world.post(HELLO)
+    await world.worker.speak(40)
+    await call.answer()
+    frames = Results.frames
+    reads = itertools.count()
+
+    async def lost_in_the_second(results: Results, job_id: str) -> AsyncIterator[FrameRecord]:
+        is_second = next(reads) == 1
+        async for frame in frames(results, job_id):
+            if is_second and frame.index == 20:
+                raise QueueAway
+            yield frame
+
+    monkeypatch.setattr(Results, "frames", lost_in_the_second)
+    call = world.call("GET", f"{SPEECH}/r1/audio")
+    status, headers = await call.start()
+    heard = b""
+    while piece := await call.part():
+        heard += piece
+    await call.task
+
+    assert status == 200
+    assert not call.finished
+    assert 0 < len(heard) < int(headers["content-length"])
+    counted = {
+        key[1:] for key, count in samples((await world.get("/metrics")).body).items() if count
+    }
+    assert ("queue_unavailable", AUDIO, "backend_unavailable") in counted
+    assert ("internal_error", AUDIO, "server_error") not in counted
 
 
 def _forgetting(world: World, job_id: str) -> Any:
