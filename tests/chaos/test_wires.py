@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
-from tests.chaos.callers import JSONL, Heard
+from tests.chaos.callers import BROKEN, JSONL, RAW, Heard
 from tests.chaos.conftest import OpenSite
 from tests.chaos.crowd import BY_ID, DROP, FRAMES, STAY, Crowd
 from tests.chaos.site import AUDIBLE_AGAIN_S
@@ -84,3 +85,47 @@ async def test_replies_that_are_lost(open_site: OpenSite) -> None:
         assert len(whole) > 0.8 * sum(each.code != "cancelled" for each in heard)
         await site.settled()
         await site.back_to(before)
+
+
+async def test_connections_that_are_reset_under_load(open_site: OpenSite) -> None:
+    """All of them at once, again and again, idle or in the midst of a reply: nearly everybody hears
+    the whole answer, all others a refusal, and whoever is told to stop afterwards stops in time.
+    """
+    async with open_site() as site:
+        wire, url = await site.wire()
+        site.scheduler()
+        for _ in range(2):
+            site.gateway(PSIONIC_CSM_REDIS_URL=url)
+            site.worker(lanes=8, step_ms=20, PSIONIC_CSM_REDIS_URL=url)
+        await site.ready()
+        dice = random.Random(7)
+
+        async def caller() -> Heard:
+            await asyncio.sleep(6 * dice.random())
+            stream = dice.choice((None, JSONL, RAW))
+            return await site.callers.speak(dice.choice(site.urls), FRAMES, stream=stream)
+
+        callers = asyncio.gather(*(caller() for _ in range(120)))
+        resets = 0
+        while not callers.done():
+            await asyncio.sleep(0.5 * dice.random())
+            wire.reset()
+            resets += 1
+        heard = await callers
+
+        whole = [each for each in heard if each.code is None]
+        assert resets > 10
+        assert {each.status for each in heard} <= {200, 429, 503}
+        assert {each.code for each in heard if each.status == 200} <= {
+            None,
+            "queue_unavailable",
+            BROKEN,
+        }
+        assert {each.pcm == each.undisturbed(FRAMES) for each in whole} == {True}
+        assert {each.undisturbed(FRAMES).startswith(each.pcm) for each in heard} == {True}
+        assert len(whole) > 0.8 * len(heard)
+        await site.settled()
+        for process in site.processes:
+            process.terminate()
+        assert {await process.ended() for process in site.processes} == {0}
+        assert not any("Traceback" in process.said for process in site.processes)
