@@ -227,9 +227,10 @@ class Listeners:
 
     async def _renew_all(self) -> None:
         """Say how many callers wait here, also that none does, and renew them all."""
-        callers = list(self._callers.values())
-        for i in range(0, max(1, len(callers)), RENEW_BATCH):
-            await self._renew(callers[i : i + RENEW_BATCH])
+        names = list(self._callers)
+        for i in range(0, max(1, len(names)), RENEW_BATCH):
+            here = map(self._callers.get, names[i : i + RENEW_BATCH])  # some left meanwhile
+            await self._renew([caller for caller in here if caller is not None])
 
     async def _renew(self, callers: list[Caller]) -> None:
         flat = [part for caller in callers for part in (caller.job_id, caller.name)]

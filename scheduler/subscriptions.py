@@ -18,9 +18,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
+from redis.exceptions import ResponseError
 
 from scheduler.connections import TROUBLE, reading, trouble_in_words
 from scheduler.events import parse, written_ms
+from scheduler.scripts import is_damage
 from scheduler.wakes import START, Wakes
 from shared.clock import Countdown
 from shared.keys import Keys
@@ -194,12 +196,31 @@ class EventReader:
                 continue
             try:
                 await self._read(batch)
-            except TROUBLE:
-                for group in batch.values():
-                    for subscription in group:
-                        subscription.news = True
-                        self.want(subscription)
-                await asyncio.sleep(0.1)
+            except TROUBLE as error:
+                if isinstance(error, ResponseError) and is_damage(error):
+                    await self._read_apart(batch)
+                else:
+                    self._want_again(batch)
+                    await asyncio.sleep(0.1)
+
+    async def _read_apart(self, batch: Mapping[str, list[Subscription]]) -> None:
+        """What is no stream ends the wait of its own job's callers, nobody else's."""
+        for job_id, group in batch.items():
+            try:
+                await self._read({job_id: group})
+            except TROUBLE as error:
+                if not (isinstance(error, ResponseError) and is_damage(error)):
+                    self._want_again({job_id: group})
+                    continue
+                log.error("event_unreadable", job=job_id, why=trouble_in_words(error))
+                for subscription in group:
+                    subscription.deliver(None)
+
+    def _want_again(self, batch: Mapping[str, list[Subscription]]) -> None:
+        for group in batch.values():
+            for subscription in group:
+                subscription.news = True
+                self.want(subscription)
 
     def _next_batch(self) -> dict[str, list[Subscription]]:
         """Those whose turn it is, by job. Callers of one job that stand at one place share a read,

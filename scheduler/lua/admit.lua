@@ -35,7 +35,7 @@ local function lift(bound)
 end
 
 local function attach(bound)
-  local other = read_job(bound, 'state', 'fingerprint', 'finish_reason', 'abandoned', 'deadline_ms')
+  local other = read_job(bound, 'state', 'queue', 'fingerprint', 'finish_reason', 'abandoned', 'deadline_ms')
   if other.state ~= 'ended' and not intact(bound) then return nil end
   local same = other.fingerprint == fingerprint
   if other.state ~= 'ended' then
@@ -45,6 +45,7 @@ local function attach(bound)
       redis.call('HSET', key('job', bound), 'deadline_ms', now + timeout)
       redis.call('PEXPIRE', key('job', bound), timeout + LIVE_MS)
       redis.call('PEXPIRE', key('request', principal, request), timeout + LIVE_MS)
+      redis.call('ZADD', key('alone', other.queue), 'XX', now + timeout, bound)
     end
     lift(bound)
     wake(bound)
@@ -66,7 +67,7 @@ local function join_turn()
   if not holds(members, 'set') then redis.call('UNLINK', members) end
   if redis.call('SCARD', members) >= MAX_TURN then
     for _, member in ipairs(redis.call('SMEMBERS', members)) do
-      local state = redis.call('HGET', key('job', member), 'state')
+      local state = read_job(member, 'state').state
       if state ~= 'waiting' and state ~= 'running' then redis.call('SREM', members, member) end
     end
   end
@@ -127,6 +128,6 @@ if turn ~= '' then
 end
 redis.call('PEXPIRE', jk, timeout + LIVE_MS)
 redis.call('SET', key('request', principal, request), id, 'PX', timeout + LIVE_MS)
-enter_waiting(id, queue, {line = line, seq = seq, budget = budget})
 listen(id)
+enter_waiting(id, queue, {line = line, seq = seq, budget = budget}) -- last: what breaks off here is mended
 return {'admitted', tostring(depth), tostring(wait)}

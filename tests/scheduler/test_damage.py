@@ -285,7 +285,10 @@ async def test_the_door_opens_and_a_cancel_works_over_junk(fake: Deployment, nam
     put_junk(fake, SHARED[name](fake))
     work.heartbeat({}, lanes=2)
 
-    assert (await fake.admit("r2")).kind == "admitted"
+    late = await fake.admit("r2")
+    assert late.kind == "admitted"
+    assert fake.redis.zrange(fake.keys.listeners(late.job_id), 0, -1) == [b"g1|1"]
+    assert fake.redis.get(fake.keys.request("p", "r2")) == late.job_id.encode()
     put_junk(fake, SHARED[name](fake))
     hits = (await fake.cancellation.cancel("p", "request", "r1")).hits
     assert [hit.was for hit in hits] in (["queued"], ["already_finished"])  # by its own first try
@@ -415,6 +418,21 @@ async def test_a_job_whose_own_keys_are_junk_is_discarded(
     else:
         assert deployment.state(neighbour.job_id) == "running"
     await damaged.leave()
+
+
+async def test_a_turn_of_many_takes_one_more_beside_a_damaged_one(deployment: Deployment) -> None:
+    """Which of a turn's jobs have ended is looked up once there are many; junk is none of them."""
+    deployment.change(min_queue_depth=100)
+    deployment.worker()
+    for number in range(64):
+        damaged = await deployment.admit(f"r{number}", cancellation_id="t1")
+    put_junk(deployment, deployment.keys.job(damaged.job_id))
+
+    admitted = await deployment.admit("r64", cancellation_id="t1")
+
+    listeners = deployment.keys.listeners(admitted.job_id)
+    assert deployment.redis.zrange(listeners, 0, -1) == [b"g1|1"]
+    assert deployment.redis.scard(deployment.keys.turn("p", "t1")) == 64
 
 
 async def test_ids_that_are_junk_belong_to_nobody(deployment: Deployment) -> None:

@@ -196,6 +196,24 @@ async def test_who_runs_alone_keeps_all_lanes_of_its_worker_from_others(fake: De
     assert (await load_of(fake)).estimated_wait_ms == 0
 
 
+async def test_who_runs_alone_for_another_caller_does_so_until_that_ones_deadline(
+    fake: Deployment,
+) -> None:
+    """Newcomers wait for it also past the deadline that it came with."""
+    work = warm(fake, lanes=4)
+    await fake.admit("suspect", max_frames=20, timeout_ms=300)
+    claim = fake.claim(work)
+    work.hand_back(claim.job_id, claim.execution, fault=True)
+    assert fake.claim(work).solo
+    attached = await fake.admit("suspect", max_frames=20, timeout_ms=60_000, listener="g1|2")
+    assert attached.kind == "attached"
+
+    fake.advance_ms(500)
+    warm(fake, lanes=4)
+
+    assert (await load_of(fake)).estimated_wait_ms == pytest.approx(1500, abs=10)
+
+
 async def test_the_estimates_error_is_published(fake: Deployment) -> None:
     """What was told at the door is held against what was waited, as a mean distance and a bias."""
     work = warm(fake)

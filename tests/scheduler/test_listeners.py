@@ -9,6 +9,7 @@ import pytest
 
 from scheduler.admission import AdmitRequest, Admitted
 from scheduler.departures import SAID_AT_ONCE
+from scheduler.listeners import Caller
 from tests.scheduler.conftest import Deployment, terminal
 from tests.scheduler.hearing import heard, outlasts, shape
 
@@ -24,6 +25,31 @@ async def test_the_last_caller_that_leaves_abandons_the_job(listening: Deploymen
     await second.leave()
 
     assert listening.post(work, claim, 1) == ["cancelled"]
+
+
+async def test_who_leaves_while_many_are_renewed_is_not_renewed(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Renewal of a crowd takes several calls: nobody comes back who left between two of them, so
+    that the last one who leaves takes the job along.
+    """
+    monkeypatch.setattr("scheduler.listeners.RENEW_BATCH", 1)
+    work = deployment.worker()
+    stays, leaves = [await deployment.join("r1") for _ in range(2)]
+    claim = deployment.claim(work)
+    renew = deployment.listeners._renew
+
+    async def renew_and_leave(callers: list[Caller]) -> None:
+        await renew(callers)
+        await leaves.leave()
+
+    monkeypatch.setattr(deployment.listeners, "_renew", renew_and_leave)
+    await deployment.listeners._renew_all()
+
+    listeners = deployment.keys.listeners(claim.job_id)
+    assert deployment.redis.zrange(listeners, 0, -1) == [stays.name.encode()]
+    await stays.leave()
+    assert deployment.post(work, claim, 0) == ["cancelled"]
 
 
 async def test_an_abandoned_request_speaks_again(listening: Deployment) -> None:

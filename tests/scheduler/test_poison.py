@@ -16,8 +16,8 @@ from shared.errors import SpeechError
 from shared.messages import Claimed, FrameRecord
 from shared.settings import SchedulerSettings, SidePortSettings
 from tests.conftest import RedisServer, until
-from tests.scheduler.conftest import QUEUE, Deployment
-from tests.scheduler.hearing import outlasts
+from tests.scheduler.conftest import QUEUE, Deployment, terminal
+from tests.scheduler.hearing import heard, outlasts, shape
 
 
 @pytest.fixture
@@ -62,6 +62,28 @@ async def test_an_unreadable_event_ends_its_own_callers_wait(
 
     assert isinstance(event, FrameRecord)
     assert listening.reader.alive
+
+
+@pytest.mark.redis
+async def test_what_is_no_stream_ends_its_own_callers_wait(real: Deployment) -> None:
+    """Of a job that has ended, which no reaper looks at any more: its caller gets a code at once,
+    and the other hears all."""
+    real.reader.start()
+    work = real.worker()
+    callers = [await real.join(name) for name in ("r1", "r2")]
+    claims = [real.claim(work) for _ in callers]
+    for caller in callers:
+        assert isinstance(await asyncio.wait_for(caller.next_event(), 20), Claimed)
+    work.end(claims[0].job_id, claims[0].execution, terminal())
+    real.redis.set(real.keys.events(claims[0].job_id), "junk")
+    callers[0].subscription.lose()
+
+    with pytest.raises(SpeechError, match="queue_unavailable"):
+        await asyncio.wait_for(callers[0].next_event(), 20)
+    real.post(work, claims[1], 0)
+    work.end(claims[1].job_id, claims[1].execution, terminal())
+    assert shape(await heard(callers[1])) == [0, "End"]
+    await real.reader.close()
 
 
 async def test_unreadable_frames_end_the_job_that_they_belong_to(deployment: Deployment) -> None:
