@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
 from benchmarks.books import check
 from cli.exits import NOT_STARTED, REFUSED, USAGE, CommandFailed
-from scheduler.connections import connect, trouble_in_words
+from scheduler.connections import UNREADABLE, connect, trouble_in_words
 from shared.settings import QueueSettings
 
 if TYPE_CHECKING:
     from redis import Redis
-
-UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError)
-"""Books with something else in the place of a number or a record."""
 
 
 def run(redis_url: str | None, namespace: str | None, settle_s: float) -> None:

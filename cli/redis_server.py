@@ -109,17 +109,20 @@ def refusal(url: str) -> str | None:
     """Why the Redis at ``url`` can't be used, or None if it answers. Never shows a password."""
     import redis
 
+    from scheduler.connections import connect
+
     try:
-        with redis.Redis.from_url(
-            url, socket_timeout=PING_WAIT_S, socket_connect_timeout=PING_WAIT_S
-        ) as client:
-            client.ping()
+        client = connect(url, timeout_s=PING_WAIT_S)
+    except ValueError as error:
+        return f"not a Redis URL ({error})"
+    try:
+        with client:
+            if client.ping() is not True:
+                return "what answers is no Redis"
     except redis.exceptions.AuthenticationError:
         return "wrong password or user"
     except (redis.exceptions.RedisError, OSError) as error:
         return str(error).splitlines()[0] if str(error) else type(error).__name__
-    except ValueError as error:
-        return f"not a Redis URL ({error})"
     return None
 
 
@@ -127,17 +130,19 @@ def remove_namespace(url: str, namespace: str) -> None:
     """Remove every key of one deployment, ours and RQ's, from a shared Redis."""
     import redis
 
+    from scheduler.connections import UNREADABLE, connect
+
     keys = Keys(namespace)
     try:
-        with redis.Redis.from_url(url, socket_timeout=5.0, socket_connect_timeout=1.0) as client:
+        with connect(url, timeout_s=5.0) as client:
             for pattern in keys.everything:
                 for key in client.scan_iter(match=pattern, count=1000):
                     client.unlink(key)
             for registry in RQ_REGISTRIES:
                 for member in client.sscan_iter(registry, match=keys.registered):
                     client.srem(registry, member)
-    except redis.exceptions.RedisError:
-        return  # it is away; what is left expires or harms nobody
+    except (redis.exceptions.RedisError, *UNREADABLE):
+        return  # it is away, or no Redis; what is left expires or harms nobody
 
 
 def shown(url: str) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import structlog
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError
 
-from scheduler.connections import AWAY, is_away, is_full
+from scheduler.connections import UNREADABLE, is_away, is_full, trouble_in_words
 
 log = structlog.get_logger()
 
@@ -21,9 +21,7 @@ def for_show(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except AWAY:
-        raise
-    except ResponseError as error:
+    except (RedisError, *UNREADABLE) as error:
         if is_away(error) and not is_full(error):
             raise
-        log.warning("rq_record_failed", what=what, error=str(error)[:200])
+        log.warning("rq_record_failed", what=what, error=trouble_in_words(error))

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError
 
 from gpu_worker.books import Books
 from gpu_worker.drain import Drain
@@ -28,6 +28,7 @@ from gpu_worker.metrics import WorkerMetrics
 from gpu_worker.occupancy import Occupancy
 from gpu_worker.watchdog import Watchdog
 from scheduler.carrier import Carrier
+from scheduler.connections import trouble_in_words
 from scheduler.link import Link
 from scheduler.queue import WorkQueue
 from scheduler.reaper import Reaper
@@ -128,8 +129,8 @@ class Worker:
             log.error("engine_fault", cause=str(fault), in_flight=len(self._books))
             self._flush()
             return ENGINE_FAULT
-        except ResponseError as error:
-            log.error("redis_refused", error=str(error)[:200], in_flight=len(self._books))
+        except RedisError as error:
+            log.error("redis_refused", error=trouble_in_words(error), in_flight=len(self._books))
             is_fault = False
             return REDIS_REFUSED
         finally:
@@ -156,6 +157,8 @@ class Worker:
 
     def _flush(self) -> None:
         """A last try to write what is known, before the rest is handed back."""
+        if not self._books:
+            return
         with self._last_attempt():
             self._books.post()
             self._books.finish()
@@ -177,8 +180,8 @@ class Worker:
         try:
             with self._link.attempt():
                 yield
-        except ResponseError as error:
-            log.error("redis_refused", error=str(error)[:200], in_flight=len(self._books))
+        except RedisError as error:
+            log.error("redis_refused", error=trouble_in_words(error), in_flight=len(self._books))
 
     def _patience_s(self) -> float:
         """How long to wait for the engine; not at all where the wait will be for RQ."""

@@ -22,6 +22,7 @@ from rq.job import Job
 from rq.worker import WorkerStatus
 from rq.worker_registration import clean_worker_registry
 
+from scheduler.connections import reading
 from scheduler.rq_records import ForeignRecord, MsgpackSerializer, RqRecords
 from scheduler.scripts import is_damage
 from shared.clock import Countdown
@@ -75,6 +76,10 @@ class Carrier:
 
         A record that doesn't name our function, or can't be read, is refused, counted and dropped.
         """
+        with reading(self._redis):
+            return self._pull(timeout_s)
+
+    def _pull(self, timeout_s: float | None) -> str | None:
         wait = Countdown(1000 * (timeout_s or 0))
         try:
             popped = Queue.lmove(self._redis, self._queue.key, timeout_s)

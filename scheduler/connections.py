@@ -25,6 +25,7 @@ import redis.asyncio
 import structlog
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
+from redis.connection import ConnectionPool
 from redis.exceptions import (
     ClusterDownError,
     InvalidResponse,
@@ -69,7 +70,12 @@ TROUBLE: Final[tuple[type[Exception], ...]] = (RedisError, OSError)
 _NOT_NOW: Final = (
     *("OOM ", "READONLY ", "MISCONF ", "MASTERDOWN ", "NOREPLICAS "),
     *("BUSY ", "UNKILLABLE ", "UNBLOCKED ", "LOADING ", "NOAUTH ", "NOPERM ", "DENIED "),
-    *("Script killed by user", "The user executing the script can't", "ACL failure in script"),
+    *(
+        "max number of clients",
+        "Script killed by user",
+        "The user executing the script can't",
+        "ACL failure in script",
+    ),
 )
 
 UNREADABLE: Final = (
@@ -147,6 +153,19 @@ def steady(connection_class: type[Any]) -> type[Any]:
     return Steady
 
 
+def readable(connection_class: type[Any]) -> type[Any]:
+    """The same class of blocking connections, which has one error for what is no reply."""
+
+    class Readable(connection_class):  # type: ignore[misc]
+        def read_response(self, *args: Any, **options: Any) -> Any:
+            try:
+                return super().read_response(*args, **options)
+            except (InvalidResponse, *UNREADABLE) as error:
+                raise UnreadableReply("what came is no reply of a Redis") from error
+
+    return Readable
+
+
 class Pool(redis.asyncio.BlockingConnectionPool):
     """Replaces the connections of an era that is over, each as it is wanted next."""
 
@@ -168,13 +187,15 @@ class Pool(redis.asyncio.BlockingConnectionPool):
 
 def connect(url: str, *, timeout_s: float = 1.5) -> redis.Redis:
     """A synchronous client that gives up after ``timeout_s``, which must exceed ``BLOCK_MS``."""
-    return redis.Redis.from_url(
+    client = redis.Redis.from_url(
         url,
         socket_connect_timeout=timeout_s,
         socket_timeout=timeout_s,
         retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
         protocol=PROTOCOL,
     )
+    client.connection_pool.connection_class = readable(client.connection_pool.connection_class)
+    return client
 
 
 def connect_async(
@@ -216,15 +237,18 @@ def is_full(error: Exception) -> bool:
 
 
 @contextmanager
-def reading(redis: redis.asyncio.Redis) -> Iterator[None]:
+def reading(redis: redis.Redis | redis.asyncio.Redis) -> Iterator[None]:
     """Ask Redis inside, and make of its reply what is wanted: nothing else. One that can't be read
     raises UnreadableReply, and the connection that it came over is used no more.
     """
     try:
         yield
     except UNREADABLE as error:
-        if isinstance(redis.connection_pool, Pool):
-            redis.connection_pool.begin_era()
+        pool = redis.connection_pool
+        if isinstance(pool, Pool):
+            pool.begin_era()
+        elif isinstance(pool, ConnectionPool):
+            pool.disconnect(inuse_connections=False)
         place = extract_tb(error.__traceback__)[-1]
         found = f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}"
         log.error("reply_unreadable", error=found)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from scheduler.connections import TROUBLE
+from scheduler.connections import TROUBLE, reading
 from scheduler.load import LoadSnapshot, read_load
 from scheduler.scripts import Scripts
 from shared.messages import WORKER_STATES
@@ -33,7 +33,8 @@ class QueueMetrics:
 
     def families(self) -> Iterator[Metric]:
         try:
-            snapshot = read_load(self._redis, self._scripts)
+            with reading(self._redis):
+                snapshot = read_load(self._redis, self._scripts)
         except TROUBLE:
             return families(None)
         return families(snapshot)

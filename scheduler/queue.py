@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 import structlog
 
 from scheduler import events
-from scheduler.connections import TROUBLE
+from scheduler.connections import TROUBLE, reading
 from scheduler.scripts import Scripts
 from shared.keys import Keys
 from shared.messages import FrameRecord, MalformedMessage, SpeechJob, Terminal
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 Verdict = Literal["ok", "cancelled", "lost"]
 EndVerdict = Literal["ended", "lost", "cancelled", "early"]
+BackVerdict = Literal["waiting", "ended", "lost"]
+
+VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
+END_VERDICTS: Final[tuple[EndVerdict, ...]] = get_args(EndVerdict)
+BACK_VERDICTS: Final[tuple[BackVerdict, ...]] = get_args(BackVerdict)
+Word = TypeVar("Word")
 
 ALONE: Final = "solo"
 
@@ -91,38 +97,36 @@ class WorkQueue:
         A job whose payload or frames can't be read ends as an error, and the next one is tried.
         """
         while True:
-            reply = self._scripts.call(
-                "claim",
-                self._queue,
-                self._worker_id,
-                execution,
-                hint,
-                self._settings.lease_ms,
-                busy_lanes,
-                *self._ending,
-                keys=(self._carrier.list_key,),
-            )
-            if not reply:
-                return None
-            if reply[0] == b"solo":
-                return ALONE
-            job_id = reply[0].decode()
-            try:
-                job = SpeechJob.from_bytes(reply[1])
-                delivered = self._delivered(job_id) if int(reply[5]) else ()
-            except MalformedMessage as error:
-                self._refuse(job_id, execution, str(error))
-                continue
-            return Claim(
-                job_id=job_id,
-                execution=execution,
-                attempt=int(reply[2]),
-                remaining_ms=int(reply[3]),
-                queue_wait_ms=int(reply[4]),
-                solo=reply[6] == b"1",
-                job=job,
-                delivered=delivered,
-            )
+            with reading(self._redis):
+                reply: list[bytes] = self._scripts.call(
+                    "claim",
+                    self._queue,
+                    self._worker_id,
+                    execution,
+                    hint,
+                    self._settings.lease_ms,
+                    busy_lanes,
+                    *self._ending,
+                    keys=(self._carrier.list_key,),
+                )
+                if reply == []:
+                    return None
+                if reply == [b"solo"]:
+                    return ALONE
+                job_id, payload, attempt, remaining_ms, queue_wait_ms, frames, solo = reply
+                try:
+                    return Claim(
+                        job_id=job_id.decode(),
+                        execution=execution,
+                        attempt=int(attempt),
+                        remaining_ms=int(remaining_ms),
+                        queue_wait_ms=int(queue_wait_ms),
+                        solo=solo == b"1",
+                        job=SpeechJob.from_bytes(payload),
+                        delivered=self._delivered(job_id.decode()) if int(frames) else (),
+                    )
+                except MalformedMessage as error:
+                    self._refuse(job_id.decode(), execution, str(error))
 
     def post(self, lanes: Sequence[LanePost]) -> list[Verdict]:
         """Post one step's frames in one round trip and learn which lanes must stop."""
@@ -133,52 +137,56 @@ class WorkQueue:
             args += (lane.job_id, lane.execution)
             frame = lane.frame
             args += ("", b"") if frame is None else (frame.index, frame.pack())
-        return self._verdicts(self._scripts.call("post", *args))
+        with reading(self._redis):
+            return _verdicts(self._scripts.call("post", *args), len(lanes))
 
     def renew(self, leases: Sequence[tuple[str, str]]) -> list[Verdict]:
         """Renew the leases of (job, execution) pairs."""
         if not leases:
             return []
         flat = [part for lease in leases for part in lease]
-        return self._verdicts(
-            self._scripts.call("renew", self._queue, self._settings.lease_ms, *flat)
-        )
+        with reading(self._redis):
+            reply = self._scripts.call("renew", self._queue, self._settings.lease_ms, *flat)
+            return _verdicts(reply, len(leases))
 
     def end(self, job_id: str, execution: str, terminal: Terminal) -> EndOutcome:
         """State how the job ended. Outcome and evidence are kept for replays."""
-        reply = self._scripts.call(
-            "end",
-            job_id,
-            execution,
-            terminal.finish_reason,
-            terminal.failure_code or "",
-            terminal.message,
-            terminal.to_bytes(),
-            *self._ending,
-        )
-        remaining = int(reply[1]) if len(reply) > 1 else 0
-        return EndOutcome(reply[0].decode(), remaining)
+        told = terminal.to_bytes()
+        with reading(self._redis):
+            verdict, *rest = self._scripts.call(
+                "end",
+                job_id,
+                execution,
+                terminal.finish_reason,
+                terminal.failure_code or "",
+                terminal.message,
+                told,
+                *self._ending,
+            )
+            return EndOutcome(_one_of(END_VERDICTS, verdict), *map(int, rest))
 
-    def hand_back(self, job_id: str, execution: str, *, fault: bool = False) -> str:
+    def hand_back(self, job_id: str, execution: str, *, fault: bool = False) -> BackVerdict:
         """Give the job back to the front: ``waiting``, ``ended`` or ``lost``.
 
         With ``fault`` the attempt counts and the job runs alone next time; without (draining) it is
         as if it had never been claimed.
         """
-        reply = self._scripts.call(
-            "hand_back",
-            job_id,
-            execution,
-            "1" if fault else "0",
-            self._settings.max_attempts,
-            *self._ending,
-        )
-        if reply == b"waiting":
+        with reading(self._redis):
+            reply = self._scripts.call(
+                "hand_back",
+                job_id,
+                execution,
+                "1" if fault else "0",
+                self._settings.max_attempts,
+                *self._ending,
+            )
+            verdict = _one_of(BACK_VERDICTS, reply)
+        if verdict == "waiting":
             try:
                 self._carrier.push(job_id, at_front=True)
             except TROUBLE as error:  # the job is back all the same: the reaper pushes it again
                 log.warning("hint_lost", job=job_id, error=type(error).__name__)
-        return str(reply.decode())
+        return verdict
 
     def heartbeat(
         self, document: dict[str, Any], *, lanes: int, step_ms: float | None = None
@@ -200,8 +208,8 @@ class WorkQueue:
 
     def farewell(self) -> None:
         """Leave the registrations at once instead of letting them lapse."""
-        lanes: Any = self._redis.zrange(self._keys.lanes(self._queue), 0, -1)
-        with self._redis.pipeline() as pipe:
+        with reading(self._redis), self._redis.pipeline() as pipe:
+            lanes: Any = self._redis.zrange(self._keys.lanes(self._queue), 0, -1)
             pipe.delete(self._keys.worker(self._worker_id))
             pipe.zrem(self._keys.workers, self._worker_id)
             for member in lanes:
@@ -227,6 +235,14 @@ class WorkQueue:
             *self._ending,
         )
 
-    @staticmethod
-    def _verdicts(reply: list[bytes]) -> list[Verdict]:
-        return [verdict.decode() for verdict in reply]  # type: ignore[misc]
+
+def _verdicts(reply: list[bytes], count: int) -> list[Verdict]:
+    """One for each lane. Raises ValueError for anything else."""
+    if len(reply) != count:
+        raise ValueError(f"{len(reply)} verdicts on {count} lanes")
+    return [_one_of(VERDICTS, verdict) for verdict in reply]
+
+
+def _one_of(known: tuple[Word, ...], said: bytes) -> Word:
+    """The word that was said. Raises ValueError if it is none of those that are known."""
+    return known[known.index(said.decode())]

@@ -9,6 +9,7 @@ import structlog
 from redis.exceptions import OutOfMemoryError, ResponseError
 
 from scheduler.carrier import Carrier
+from scheduler.connections import reading
 from scheduler.scripts import Scripts, is_damage
 from shared.keys import Keys
 
@@ -107,7 +108,8 @@ class Reaper:
         begins = not self.unfinished
         self._rounds += begins
         forgets = begins and self._rounds % FORGET_EVERY == 1
-        return [self._reap(name, forgets=forgets) for name in self._queues()]
+        with reading(self._redis):
+            return [self._reap(name, forgets=forgets) for name in self._queues()]
 
     def _queues(self) -> list[str]:
         if self._places:
