@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import structlog
 from redis.exceptions import ResponseError
@@ -24,6 +25,9 @@ log = structlog.get_logger()
 
 ENDED_BY: Final = (STOP, LENGTH, CANCELLED, TIMEOUT, ERROR, WORKER_LOST, "discarded")
 """Why jobs ended, as the load script counts them; a discarded job had no readable record."""
+
+_HALF_OF_A_PAIR: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Of two that are one character, or alone, which is none."""
 
 MEMORY_LIMIT: Final = 0.8
 """The share of Redis's memory limit above which nothing new is admitted."""
@@ -165,12 +169,32 @@ def _documents(ages: Iterable[bytes], texts: Iterable[bytes]) -> Iterator[dict[s
     """What the workers say of themselves. One that can't be read is as good as silent."""
     for age, text in zip(ages, texts, strict=True):
         try:
-            document = json.loads(text)
+            document = _document(text)
         except (ValueError, RecursionError) as error:
             log.error("worker_document_unreadable", why=type(error).__name__)
             continue
-        if isinstance(document, dict):
-            yield {**document, "heartbeat_age_ms": int(age)}
+        yield {**document, "heartbeat_age_ms": int(age)}
+
+
+def _document(text: bytes) -> dict[str, Any]:
+    """What a worker says, as it can be said again: a file's name in it may be no text. Raises
+    ValueError for what is no such document.
+    """
+    document = json.loads(text, parse_constant=_refuse_constant)
+    if _HALF_OF_A_PAIR.search(text):
+        document = json.loads(json.dumps(document, ensure_ascii=False).encode(errors="replace"))
+    if not isinstance(document, dict) or not isinstance(document.get("state", ""), str):
+        raise ValueError("no document of a worker")
+    refusal = document.get("refusal")
+    if refusal is not None and not isinstance(refusal, dict):
+        raise ValueError("no refusal")
+    if refusal and not isinstance(refusal.get("pending_phases") or [], list):
+        raise ValueError("no phases")
+    return document
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _queue_load(text: bytes) -> QueueLoad:

@@ -379,3 +379,21 @@ async def test_get_paths_answer_head(world: World) -> None:
     answer = await world.call("HEAD", "/health").answer()
 
     assert answer.status == 200
+
+
+async def test_a_worker_may_name_what_is_no_text(world: World) -> None:
+    """A file's name may be any bytes: the refusal is told, with a mark in their place."""
+    reason = "/artifacts/\udcff\U0001f600: Permission denied"
+    world.worker.beat(
+        lanes=0, state="unavailable", refusal={"code": "csm_model_unavailable", "reason": reason}
+    )
+
+    health = await document(world)
+    load = await world.get("/psionic/csm/load")
+    refused = await world.refused({"input": "Hello."})
+
+    told = "/artifacts/?\U0001f600: Permission denied"
+    assert health["execution_refusal"]["reason"] == told
+    assert [worker["worker_id"] for worker in load.json()["workers"]] == ["w1"]
+    assert (refused.status, refused.code) == (503, "csm_model_unavailable")
+    assert refused.error["message"] == told

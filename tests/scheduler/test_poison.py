@@ -101,7 +101,13 @@ async def test_unreadable_frames_end_the_job_that_they_belong_to(deployment: Dep
     assert deployment.field(first.job_id, "failure_code") == "internal_error"
 
 
-@pytest.mark.parametrize("document", ["{", "[]", "nothing", "1|{", "1|[1]"])
+UNREADABLE = [
+    *("{", "[]", "nothing", "1|{", "1|[1]", '1|{"state": []}', '1|{"utilization": NaN}'),
+    *('1|{"refusal": "no"}', '1|{"refusal": {"pending_phases": 5}}'),
+]
+
+
+@pytest.mark.parametrize("document", UNREADABLE)
 async def test_an_unreadable_worker_document_hides_that_worker_alone(
     deployment: Deployment, document: str
 ) -> None:
