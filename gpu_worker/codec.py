@@ -145,6 +145,11 @@ class StreamingMimi:
         self.by_lane += self._transformer.tensors
         """All that a frame changes, with the lane as first axis: zeroed, a lane is fresh."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the streams, without the Mimi's weights."""
+        return sum(tensor.nbytes for tensor in self.by_lane)
+
     def _parts(self) -> tuple[Any, ...]:
         return (self._mimi.upsample.convtr, self._mimi.decoder)
 

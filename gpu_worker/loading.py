@@ -117,7 +117,9 @@ def _load_on(
         gpu_model=gpu_model(backend),
         lanes=lanes,
         determinism_class=determinism_class(backend, dtype, lanes, settings),
-        memory_required_bytes=model.nbytes + step.nbytes + mimi_bytes(checkpoint.mimi),
+        memory_required_bytes=(
+            model.nbytes + step.nbytes + mimi_bytes(checkpoint.mimi) + codec.nbytes
+        ),
         warm_step_ms=warm_step_ms,
         probe=probe_for(backend),
     )

@@ -267,3 +267,11 @@ def test_a_closed_mimi_streams_anew(tiny_artifact: Artifact) -> None:
 
     assert samples.shape == (1, FRAME_SAMPLES)
     assert samples.dtype == torch.int16
+
+
+def test_streams_say_what_they_hold(tiny_artifact: Artifact) -> None:
+    """Each lane takes as much as the last: its attention ring above all."""
+    few, more = (StreamingMimi(new_mimi(tiny_artifact), lanes) for lanes in (1, 3))
+
+    assert more.nbytes == 3 * few.nbytes
+    assert few.nbytes > few._transformer._ring.nbytes
