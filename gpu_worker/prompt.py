@@ -40,6 +40,10 @@ class TextTokenizer:
                 f"the tokenizer has {begin} and {end} for begin and end of text, "
                 f"config.json {config.bos_id} and {config.eos_id}"
             )
+        added = tokenizer.get_added_tokens_decoder()
+        if not {begin, end} <= added.keys() or not all(each.special for each in added.values()):
+            # Only special ones are text where a caller writes their names.
+            raise ValueError("the tokenizer has added tokens that are not special")
         # Not their number: a table that is read beyond its end takes the whole worker with it.
         if max(tokenizer.get_vocab().values()) >= config.text_vocab_size:
             raise ValueError("the tokenizer has ids beyond the model's text vocabulary")

@@ -257,6 +257,7 @@ def test_a_text_without_ids_is_refused(config: CsmConfig) -> None:
     """A tokenizer that has no ids for a text fails that text, not the engine, and repeats none."""
     known = {"<|begin_of_text|>": config.bos_id, "<|end_of_text|>": config.eos_id}
     words = Tokenizer(models.WordLevel(known, unk_token="[UNK]"))
+    words.add_special_tokens(list(known))
 
     with pytest.raises(SpeechError) as caught:
         TextTokenizer(words, config).encode(0, "secret")

@@ -174,6 +174,11 @@ def changed_json(change: Callable[[dict[str, Any]], Any]) -> Edit:
             changed_json(lambda d: d["model"]["vocab"].update(H=5000)),
             "llama_tokenizer_unavailable",
         ),
+        (
+            "tokenizer.json",
+            changed_json(lambda d: d["added_tokens"][0].update(special=False)),
+            "llama_tokenizer_unavailable",
+        ),
     ],
 )
 def test_files_that_do_not_belong_together_are_refused(
