@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until run() watches the signals
     from shared import output
 
-    output.make_whole("surrogateescape")  # a file's name may be any bytes
+    output.make_whole(output.ESCAPED)  # a file's name may be any bytes
     code = run(sys.argv[1:] if arguments is None else arguments)
     output.settle()
     sys.exit(code)

@@ -5,6 +5,7 @@ It may be closed from the start, unbuffered, on a disk that gets full, or left b
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
@@ -12,6 +13,25 @@ from contextlib import suppress
 from typing import Final
 
 STANDARD: Final = (0, 1, 2)
+ESCAPED: Final = "psionic_csm_escaped"
+"""Names what becomes of characters that can't be encoded: bytes of a file's name stay as they are,
+and what the encoding has no letter for is written as ``\\u2192``.
+"""
+
+
+def _escaped(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    first = UnicodeEncodeError(
+        error.encoding, error.object, error.start, error.start + 1, error.reason
+    )
+    try:
+        return codecs.lookup_error("surrogateescape")(first)
+    except UnicodeEncodeError:
+        return codecs.backslashreplace_errors(first)
+
+
+codecs.register_error(ESCAPED, _escaped)
 
 
 def make_whole(errors: str | None = None) -> None:

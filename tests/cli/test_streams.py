@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import pytest
 
 from cli.exits import NOT_STARTED, REFUSED, UNREACHABLE, USAGE
 from shared.digests import sha256_hex
+from shared.output import ESCAPED
 from shared.wav import FRAME_BYTES, HEADER_BYTES, wav_file
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -230,3 +232,41 @@ def test_the_version_is_told() -> None:
 
     assert done.returncode == 0
     assert done.stdout.startswith(b"psionic-csm ")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "expected"),
+    [
+        ("utf-8", b"caf\xc3\xa9 \xe2\x86\x92 \xff"),
+        ("latin-1", b"caf\xe9 \\u2192 \xff"),
+        ("ascii", b"caf\\xe9 \\u2192 \xff"),
+    ],
+)
+def test_what_an_encoding_has_no_letter_for_is_escaped(encoding: str, expected: bytes) -> None:
+    """An answer comes whole on any terminal, and the bytes of a file's name are what they were."""
+    taken = io.BytesIO()
+    out = io.TextIOWrapper(taken, encoding, errors=ESCAPED)
+
+    out.write("caf\u00e9 \u2192 \udcff")
+    out.flush()
+
+    assert taken.getvalue() == expected
+
+
+def test_an_answer_on_a_terminal_of_another_encoding() -> None:
+    """The command itself writes so."""
+    done = subprocess.run(
+        [sys.executable, "-c", PRINTS],
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+        capture_output=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, b"caf\\xe9\n")
+
+
+PRINTS = """
+from cli import main, show
+main.run = lambda _: show.out().print("caf\\u00e9") or 0
+main.main([])
+"""
