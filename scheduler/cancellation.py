@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from scheduler.asking import asking
 from scheduler.scripts import AsyncScripts
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from shared.settings import QueueSettings
 
 Kind = Literal["request", "turn"]
+
+REMEMBERED: Final[Mapping[str, bool]] = {"0": False, "1": True}
+"""As the script says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,4 +58,4 @@ class Cancellation:
             )
             remembered, *flat = (part.decode() for part in reply)
             hits = tuple(CancelHit(*pair) for pair in zip(flat[::2], flat[1::2], strict=True))
-        return CancelReport(hits, remembered == "1")
+            return CancelReport(hits, REMEMBERED[remembered])
