@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 BACKGROUND: Final = "background"
 
+SHOWN_AGAIN_MS: Final = 10_000.0
+"""How long RQ's tools are shown nothing new after it failed, as it does while Redis is full."""
+
 log = structlog.get_logger()
 
 
@@ -116,6 +119,7 @@ class Heartbeat:
         self.said = ""
         self._due = Countdown(0)
         self._is_registered = False
+        self._rest = Countdown(0)
 
     @property
     def remaining_ms(self) -> float:
@@ -144,9 +148,12 @@ class Heartbeat:
         if state != self.said:
             log.info("worker_state", state=state, lanes=facts.lanes)
         self.said, self._due = state, Countdown(self._settings.queue.renew_ms)
-        with for_show("beat"):
-            self._register(state, is_anew=is_anew)
-            self._carrier.beat(busy=is_busy)
+        if self._rest.over or is_anew:
+            self._rest = Countdown(SHOWN_AGAIN_MS)
+            with for_show("beat"):
+                self._register(state, is_anew=is_anew)
+                self._carrier.beat(busy=is_busy)
+                self._rest = Countdown(0)
 
     def _register(self, state: str, *, is_anew: bool) -> None:
         """Be seen by RQ's tools: with a synchronous start only once the model is there."""

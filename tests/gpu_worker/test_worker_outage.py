@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import fakeredis
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
+from redis.exceptions import OutOfMemoryError, ResponseError
+from structlog.testing import capture_logs
 
+from gpu_worker.heartbeat import SHOWN_AGAIN_MS
+from scheduler.carrier import Carrier
 from scheduler.queue import WorkQueue
+from shared.clock import monotonic_ms
 from tests.gpu_worker import jobs, worker_stage
 from tests.gpu_worker.jobs import SEED, digests_in, ready_on_stage, terminal_of
 from tests.gpu_worker.worker_stage import (
@@ -209,6 +214,32 @@ async def test_a_full_redis_is_like_one_that_is_away(
     stage.turn_until(lambda: record_of(SEED, 1) in stream_of(books, job_id))
 
     assert refusals == []
+
+
+async def test_what_rq_cannot_be_shown_is_not_tried_at_every_beat(
+    books: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Redis that is full for hours fills no log; when there is room RQ's tools see it again."""
+    stage = Stage(books.redis, replace(books.settings, renew_ms=0), ScriptedRuntime())
+    stage.turn()
+    beat, refusals = Carrier.beat, [OutOfMemoryError("command not allowed")]
+    seen: list[bool] = []
+
+    def full(self: Carrier, *, busy: bool) -> None:
+        if refusals:
+            raise refusals[0]
+        seen.append(busy)
+        beat(self, busy=busy)
+
+    monkeypatch.setattr(Carrier, "beat", full)
+    with capture_logs() as logs:
+        stage.turn(20)
+    refusals.clear()
+    monkeypatch.setattr("shared.clock.monotonic_ms", lambda: monotonic_ms() + SHOWN_AGAIN_MS)
+    stage.turn(2)
+
+    assert [entry["event"] for entry in logs] == ["rq_record_failed"]
+    assert seen == [False, False]
 
 
 async def test_a_broken_rq_record_fails_no_job(books: Deployment) -> None:
