@@ -164,7 +164,7 @@ class FrameStep:
         attention = LaneChunk(self.cache, lane, start, self.model.rotation(positions), span)
         hidden = self.model.backbone_rows(self.model.embed_frames(tokens, mask), attention)
         self.hidden[lane].copy_(hidden[rows - 1])
-        self.position[lane] = start + rows
+        self.position[lane].fill_(start + rows)  # which waits for nothing, as an assignment would
 
     def speak(self, active: Tensor, candidates: int) -> Spoken:
         """The next frame of every lane where ``active`` bool [lanes].
@@ -223,13 +223,12 @@ class FrameStep:
         return self.spoken
 
     def release(self, lane: int) -> None:
-        """Empty a lane. One that was not finite is zeroed: a mask does not hide a NaN."""
-        if not bool(
-            torch.isfinite(self.hidden[lane]).all() & torch.isfinite(self.best[lane]).all()
-        ):
-            self.cache.clear(lane)
-            self._depth_cache.clear(lane)
-        self.speaking[lane] = False
-        self.hidden[lane].zero_()
-        self.position[lane] = 0
-        self.frame[lane] = 0
+        """Empty a lane. One that was not finite is zeroed: a mask does not hide a NaN.
+
+        Does not wait: the backbone pass of a device that runs ahead may be under way.
+        """
+        finite = torch.isfinite(self.hidden[lane]).all() & torch.isfinite(self.best[lane]).all()
+        for cache in (self.cache, self._depth_cache):
+            cache.clear_unless(lane, finite)
+        for state in (self.speaking, self.hidden, self.position, self.frame):
+            state[lane].zero_()

@@ -59,9 +59,16 @@ class KVCache:
         """Views of the first ``span`` slots of every layer."""
         return [(keys[:, :, :span], values[:, :, :span]) for keys, values in self._folded]
 
-    def clear(self, lane: int) -> None:
-        """Zero a lane. Needed after a non-finite row: a mask does not hide a NaN."""
-        self.pairs[:, :, lane].zero_()
+    def clear_unless(self, lane: int, finite: Tensor) -> None:
+        """Zero a lane, unless ``finite``, bool []. A mask does not hide a NaN.
+
+        Only a CPU is asked: another device would first have to do all that it was given. To look
+        at every number of the lane costs it less.
+        """
+        if finite.device.type != "cpu":
+            self.pairs[:, :, lane].masked_fill_(~finite, 0.0)
+        elif not finite:
+            self.pairs[:, :, lane].zero_()
 
     def copy_out(self, lane: int, positions: int) -> Prefix:
         """A copy of a lane's first ``positions``."""

@@ -6,9 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from gpu_worker.model.cache import KVCache
+from gpu_worker.model.csm import CsmModel
+from gpu_worker.step import FrameStep
 from tests.gpu_worker.tiny import (
+    LANES,
+    TINY,
     Log,
     generation,
     make_engine,
@@ -68,3 +75,73 @@ def test_resting_lanes_do_not_move() -> None:
         assert not torch.equal(old[1], new[1])
     window = slice(0, step.window)
     assert torch.equal(before[3][:, others, :, window], after[3][:, others, :, window])
+
+
+class NoCpu(TorchDispatchMode):
+    """Fails at a number that lies on the host: to bring it to a device waits for the device."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tensors = [each for each in tree_leaves((args, kwargs or {})) if isinstance(each, Tensor)]
+        assert not any(each.is_cpu for each in tensors), func
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_lane_is_emptied_without_asking_the_device() -> None:
+    """On a device that computes nothing, and so can't answer: a step and the end of a lane."""
+    with torch.device("meta"):
+        model = CsmModel(TINY, device="meta")
+        model._turns, codec = model._turns.to("meta"), MuteCodec()
+        step = FrameStep(model, codec, LANES, 8)
+
+        with NoCpu():  # type: ignore[no-untyped-call]
+            step.speak(step.active, 64)
+            step.feed(512)
+            step.release(1)
+
+
+class MuteCodec:
+    """Makes silence, wherever it is told to be."""
+
+    codebook_size = 2048
+
+    def __init__(self) -> None:
+        self.finite = torch.ones(LANES, dtype=torch.bool)
+
+    def step(self, codes: Tensor, active: Tensor, *, check: bool = True) -> Tensor:
+        return torch.zeros((LANES, 1920), dtype=torch.int16)
+
+    def reset(self, lane: int) -> None: ...
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_only_what_is_not_finite_is_cleared(value: float) -> None:
+    """Both ways to clear a lane zero it if they have to, and leave it and its neighbours if not."""
+    cache = KVCache(TINY.backbone, 3, 4, torch.float32, torch.device("cpu"))
+    for way in ("cpu", "elsewhere"):
+        cache.pairs.fill_(1.0)
+        cache.pairs[0, 0, 1, 0, 2] = value
+        for lane, finite in ((0, True), (1, False), (2, True)):
+            cache.clear_unless(lane, said(finite, way))
+
+        assert cache.pairs[:, :, 1].count_nonzero() == 0
+        assert bool((cache.pairs[:, :, [0, 2]] == 1.0).all())
+
+
+def said(finite: bool, way: str) -> Any:
+    """A verdict, as a CPU's or as that of a device which is asked nothing."""
+    answer = torch.tensor(finite)
+    if way == "cpu":
+        return answer
+    return Elsewhere(~answer)
+
+
+class Elsewhere:
+    """A verdict that lies on another device: it can only be turned round, on that device."""
+
+    device = torch.device("meta")
+
+    def __init__(self, turned: Tensor) -> None:
+        self._turned = turned
+
+    def __invert__(self) -> Tensor:
+        return self._turned
