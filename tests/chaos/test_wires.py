@@ -101,11 +101,11 @@ async def test_connections_that_are_reset_under_load(open_site: OpenSite) -> Non
         dice = random.Random(7)
 
         async def caller() -> Heard:
-            await asyncio.sleep(6 * dice.random())
+            await asyncio.sleep(4 * dice.random())
             stream = dice.choice((None, JSONL, RAW))
             return await site.callers.speak(dice.choice(site.urls), FRAMES, stream=stream)
 
-        callers = asyncio.gather(*(caller() for _ in range(120)))
+        callers = asyncio.gather(*(caller() for _ in range(80)))
         resets = 0
         while not callers.done():
             await asyncio.sleep(0.5 * dice.random())
@@ -114,7 +114,7 @@ async def test_connections_that_are_reset_under_load(open_site: OpenSite) -> Non
         heard = await callers
 
         whole = [each for each in heard if each.code is None]
-        assert resets > 10
+        assert resets > 8
         assert {each.status for each in heard} <= {200, 429, 503}
         assert {each.code for each in heard if each.status == 200} <= {
             None,
