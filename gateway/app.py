@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import redis.asyncio
+import structlog
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -56,6 +57,10 @@ from shared.tracing import Spans, open_spans
 
 READER_TIMEOUT_S: Final = 2.5
 """Longer than a read may block, so that silence is not taken for absence."""
+GOODBYE_S: Final = 1.0
+"""How long a gateway that ends waits for Redis."""
+
+log = structlog.get_logger()
 
 
 class Gateway:
@@ -158,13 +163,21 @@ class Gateway:
             yield
         finally:
             self.drain()
-            await self.listeners.close()
-            await self.speech.close()
-            await self._hints.close()
-            await self.reader.close()
+            await self._say_goodbye()
             await self.facts.close()
             await asyncio.to_thread(self._spans.close)
             await asyncio.gather(self._redis.aclose(), self._blocking_redis.aclose())
+
+    async def _say_goodbye(self) -> None:
+        """Have Redis hear that nobody waits here any more. What it doesn't hear lapses."""
+        parts = (self.listeners, self.speech, self._hints)
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                await asyncio.gather(*(part.close() for part in parts))
+                await self.reader.close()
+        except TimeoutError:
+            self.reader.stop()
+            log.warning("goodbye_cut_short", after_s=GOODBYE_S)
 
     async def _described(self, _: Request) -> Response:
         return JSONResponse(self.document)

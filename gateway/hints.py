@@ -54,8 +54,10 @@ class Hints:
         task.add_done_callback(self._under_way.discard)
 
     async def close(self) -> None:
-        await asyncio.gather(*self._under_way, return_exceptions=True)
-        self._threads.shutdown(wait=False)
+        try:
+            await asyncio.gather(*self._under_way, return_exceptions=True)
+        finally:
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _give(self, queue: str, job_id: str) -> None:
         loop = asyncio.get_running_loop()

@@ -110,12 +110,16 @@ class EventReader:
             asyncio.create_task(self._read_for_ever(), name="event-reader"),
         }
 
-    async def close(self) -> None:
+    def stop(self) -> None:
+        """Read no more."""
         # A cancellation that meets a dying connection may come out as that connection's error, so
         # the loops are also told to end.
         self._closing = True
         for task in self._tasks:
             task.cancel()
+
+    async def close(self) -> None:
+        self.stop()
         if self._tasks:
             await asyncio.wait(self._tasks)
         with suppress(*TROUBLE):

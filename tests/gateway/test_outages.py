@@ -125,3 +125,26 @@ def test_a_gateway_stops_though_redis_hangs(process: Process, threads: ThreadPoo
 
     assert (told.status_code, told.json()["error"]["code"]) == (503, "draining")
     assert status == 0
+
+
+def test_a_gateway_that_ends_waits_for_no_redis(
+    process: Process, threads: ThreadPoolExecutor
+) -> None:
+    """However many have left meanwhile: what it would have said to Redis lapses."""
+    inside = [threads.submit(process.post, {**HELLO, "timeout_ms": 30_000}) for _ in range(6)]
+    for _ in inside:
+        process.claim_hint()
+    os.kill(process.server.pid, signal.SIGSTOP)
+    try:
+        process.signal(signal.SIGTERM)
+        time.sleep(0.3)
+        process.signal(signal.SIGTERM)
+        told = {each.result(HANG_S).json()["error"]["code"] for each in inside}
+        status = process.exit_status(HANG_S)
+    finally:
+        os.kill(process.server.pid, signal.SIGCONT)
+
+    assert told == {"draining"}
+    assert status == 0
+    wait_until(lambda: process.lines[-1]["event"] == "gateway_stopped")
+    assert "goodbye_cut_short" in {line["event"] for line in process.lines}
