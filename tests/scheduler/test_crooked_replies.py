@@ -149,14 +149,17 @@ async def test_a_reply_too_many_is_nobody_s_answer(crooked: Deployment, wire: Cr
         assert await crooked.aredis.get("n") == str(number).encode()
 
 
-async def test_garbage_is_asked_again_elsewhere(crooked: Deployment, wire: CrookedWire) -> None:
+@pytest.mark.parametrize("name", ["http", "an integer in words", "a tower", "a long line"])
+async def test_garbage_is_asked_again_elsewhere(
+    crooked: Deployment, wire: CrookedWire, name: str
+) -> None:
     """One connection that goes wrong costs its question nothing and is used no more."""
     await crooked.aredis.set("n", "1")
     before = wire.opened
 
     def once(command: str, reply: bytes) -> bytes:
         wire.answer = None
-        return GARBAGE["http"]
+        return GARBAGE[name]
 
     wire.answer = once
 
