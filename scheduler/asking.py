@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from redis.exceptions import DataError, ResponseError
 
-from scheduler.connections import TROUBLE, is_away, is_full, reading, trouble_in_words
+from scheduler.connections import TROUBLE, PoolBusy, is_away, is_full, reading, trouble_in_words
 from scheduler.scripts import is_damage
 from shared.errors import SpeechError
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 RETRY_AFTER_S: Final = 2.0
+CROWDED_RETRY_S: Final = 1.0
 
 _IN_A_SCRIPT: Final = "user_script"
 """What Redis calls any script, in the text of an error that one raised."""
@@ -41,14 +42,24 @@ def memory_low() -> SpeechError:
     )
 
 
+def _crowded() -> SpeechError:
+    return SpeechError(
+        "too_many_waiting",
+        "this gateway asks the queue too much at once",
+        retry_after_s=CROWDED_RETRY_S,
+    )
+
+
 @contextmanager
 def asking(redis: Redis) -> Iterator[None]:
-    """Ask Redis inside, and make of its reply what is wanted: nothing else. Raises QueueAway, or
-    ``queue_memory_low``, when there is no answer or none that can be used.
+    """Ask Redis inside, and make of its reply what is wanted: nothing else. Raises QueueAway,
+    ``queue_memory_low`` or ``too_many_waiting`` when there is no answer or none that can be used.
     """
     try:
         with reading(redis):
             yield
+    except PoolBusy as error:
+        raise _crowded() from error
     except TROUBLE as error:
         if is_full(error):
             raise memory_low() from error

@@ -13,6 +13,7 @@ what comes next may be the reply to something else.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -100,11 +101,18 @@ BLOCK_MS: Final = 1000
 LATE_S: Final = 0.1
 """A time limit that is found out so much later was missed by this process, not by Redis."""
 
+_NONE_FREE: Final = "No connection available."
+"""What redis-py says of a wait for a connection that was too long."""
+
 log = structlog.get_logger()
 
 
 class UnreadableReply(RedisConnectionError):
     """Something came, and it isn't the reply to what was asked."""
+
+
+class PoolBusy(RedisConnectionError):
+    """No connection was free in time though Redis answers: this process asks too much at once."""
 
 
 class StallRetry(AsyncRetry):
@@ -137,6 +145,8 @@ def steady(connection_class: type[Any]) -> type[Any]:
 
     class Steady(connection_class):  # type: ignore[misc]
         era = 0
+        heard_at = -math.inf
+        """When a reply came over any of them."""
 
         async def send_packed_command(self, *args: Any, **options: Any) -> None:
             try:
@@ -146,9 +156,11 @@ def steady(connection_class: type[Any]) -> type[Any]:
 
         async def read_response(self, *args: Any, **options: Any) -> Any:
             try:
-                return await super().read_response(*args, **options)
+                reply = await super().read_response(*args, **options)
             except (InvalidResponse, *UNREADABLE) as error:
                 raise UnreadableReply("what came is no reply of a Redis") from error
+            Steady.heard_at = time.monotonic()
+            return reply
 
     return Steady
 
@@ -167,16 +179,27 @@ def readable(connection_class: type[Any]) -> type[Any]:
 
 
 class Pool(redis.asyncio.BlockingConnectionPool):
-    """Replaces the connections of an era that is over, each as it is wanted next."""
+    """Replaces the connections of an era that is over, each as it is wanted next. Who waits for one
+    in vain hears whether that is for want of Redis: PoolBusy says that it isn't.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.connection_class = steady(self.connection_class)
+        self.connection_class: Any = steady(self.connection_class)
         self._era = 0
 
     def begin_era(self) -> None:
         """Use none of the connections any more that there are."""
         self._era += 1
+
+    async def get_connection(self, *args: Any, **options: Any) -> Any:
+        waits_since = time.monotonic()
+        try:
+            return await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+        except RedisConnectionError as error:
+            if str(error) == _NONE_FREE and self.connection_class.heard_at > waits_since:
+                raise PoolBusy("all connections are in use") from error
+            raise
 
     async def ensure_connection(self, connection: Any) -> None:
         if connection.era != self._era:

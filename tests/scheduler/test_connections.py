@@ -13,7 +13,9 @@ import pytest
 import uvloop
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from scheduler.asking import asking
 from scheduler.connections import connect_async
+from shared.errors import SpeechError
 from tests.chaos.wire import Wire
 from tests.conftest import RedisServer
 
@@ -24,11 +26,11 @@ async def test_a_process_that_stood_still_asks_again(redis_server: RedisServer) 
     """The reply came in time and lay in the socket: nobody is told that Redis is away."""
     client: Any = connect_async(redis_server.url, timeout_s=1.0)
     await client.ping()
-    asking = asyncio.ensure_future(client.execute_command("BLPOP", "nothing", "0.2"))
+    reply = asyncio.ensure_future(client.execute_command("BLPOP", "nothing", "0.2"))
     await asyncio.sleep(0.05)
     time.sleep(1.5)  # noqa: ASYNC251  the whole process, as when it is stopped
 
-    assert await asking is None
+    assert await reply is None
     await client.aclose()
 
 
@@ -47,6 +49,31 @@ async def test_a_redis_that_hangs_is_not_asked_again(redis_server: RedisServer) 
         assert min(took_s) <= 0.75
     finally:
         os.kill(redis_server.pid, signal.SIGCONT)
+    await client.aclose()
+
+
+async def test_who_waits_for_others_hears_that_it_is_crowded(redis_server: RedisServer) -> None:
+    """Too many questions at once are no want of Redis; with Redis hung they are."""
+    client: Any = connect_async(redis_server.url, timeout_s=0.5, max_connections=1)
+    await client.ping()
+
+    async def ask() -> str:
+        try:
+            with asking(client):
+                await client.execute_command("BLPOP", "nothing", "0.15")
+        except SpeechError as error:
+            return error.code
+        return "answered"
+
+    crowd = await asyncio.gather(*(ask() for _ in range(20)))
+    os.kill(redis_server.pid, signal.SIGSTOP)
+    try:
+        hung = await asyncio.gather(*(ask() for _ in range(20)))
+    finally:
+        os.kill(redis_server.pid, signal.SIGCONT)
+
+    assert set(crowd) == {"answered", "too_many_waiting"}
+    assert set(hung) == {"queue_unavailable"}
     await client.aclose()
 
 
