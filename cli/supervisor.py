@@ -121,6 +121,9 @@ class Supervisor:
             while not self._stopping:
                 self._take(self._next_event(self._until_next_restart()))
                 self._start_due()
+        except Exception as error:  # a defect, which must not leave who waits for us waiting
+            self._fail(StartFailure(OWN, f"it broke on {type(error).__name__}"))
+            raise
         finally:
             for stage in reversed(self._stages):
                 self._stop_stage(stage)

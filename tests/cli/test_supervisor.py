@@ -186,6 +186,23 @@ def test_a_gate_that_stays_shut_fails_the_start(log: HeardLog, child: MakeChild)
         assert "did not answer" in supervisor.failure.why
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_defect_of_the_supervisor_ends_what_it_started(log: HeardLog, child: MakeChild) -> None:
+    """Nobody waits for a stack whose supervisor is gone, and none of it stays."""
+
+    def gate() -> bool:
+        log.wait_for("first", "up")
+        raise LookupError
+
+    with running([Stage((child("first", STEADY),), gate=gate)], log) as supervisor:
+        assert supervisor.failed.wait(WAIT_S)
+        supervisor.join()
+
+    assert supervisor.failure is not None
+    assert supervisor.failure.why == "it broke on LookupError"
+    assert ("first", "terminated") in log.everything()
+
+
 def test_a_deaf_child_is_killed_after_its_time(log: HeardLog, child: MakeChild) -> None:
     """A process that ignores SIGTERM is killed, and the log says so."""
     with running([Stage((child("worker-1", DEAF, 0.2),))], log) as supervisor:
