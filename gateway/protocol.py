@@ -8,10 +8,10 @@ that takes too long over a head is not answered: its connection is closed.
 Requests are not pipelined. One that comes before the answer to the one before it is complete is not
 taken, and the connection closes after that answer, so that the client sends it again (RFC 9112,
 9.3.2); nor is anything else that comes then. So reading never pauses, and a client that leaves is
-always noticed. An answer is complete
-for its client with its last byte, which may be a moment before whoever answers says that it was the
-last: what comes in that moment is heard after it. A client that closes only its sending side has
-left, too: most who do are gone, and which ones aren't can't be told.
+always noticed. An answer is complete for its client with its last byte, which may be a moment
+before whoever answers says that it was the last: what comes in that moment is heard after it. A
+client that closes only its sending side has left, too: most who do are gone, and which ones aren't
+can't be told.
 
 An answer that leaves before its request's body is whole is the connection's last. What still comes
 is dropped for ``LINGER_S`` before it is closed: a client that is busy sending would otherwise be

@@ -64,7 +64,8 @@ class Rounds:
         return not self._late.over
 
     def gone(self, done: bool) -> None:
-        self._silent, self._late = Countdown(self._silent_ms), Countdown(self._late_ms * done)
+        self._silent = Countdown(self._silent_ms)
+        self._late = Countdown(self._late_ms if done else 0)
 
 
 def _reap_on(

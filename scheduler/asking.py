@@ -64,14 +64,13 @@ def asking(redis: Redis) -> Iterator[None]:
         if is_full(error):
             raise memory_low() from error
         if is_away(error):
-            raise QueueAway(_MESSAGES[isinstance(error, ResponseError)]) from error
+            if isinstance(error, ResponseError):
+                raise QueueAway("the queue can't be used now") from error
+            raise QueueAway from error
         if is_defect(error):
             raise
         log.error("redis_refused", error=trouble_in_words(error))
         raise QueueAway("the queue can't be used") from error
-
-
-_MESSAGES: Final = ("the queue can't be reached", "the queue can't be used now")
 
 
 def is_defect(error: Exception) -> bool:

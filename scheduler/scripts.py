@@ -127,8 +127,9 @@ class AsyncScripts:
             return await self._redis.eval(source(name), len(keys), *told)
 
 
-def is_damage(error: ResponseError) -> bool:
-    return any(word in str(error) for word in _DAMAGE)
+def is_damage(error: Exception) -> bool:
+    """Whether a script, or a command, met something else than belongs there."""
+    return isinstance(error, ResponseError) and any(word in str(error) for word in _DAMAGE)
 
 
 def _report(count: int) -> None:

@@ -18,7 +18,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
-from redis.exceptions import ResponseError
 
 from scheduler.connections import TROUBLE, reading, trouble_in_words
 from scheduler.events import parse, written_ms
@@ -201,7 +200,7 @@ class EventReader:
             try:
                 await self._read(batch)
             except TROUBLE as error:
-                if isinstance(error, ResponseError) and is_damage(error):
+                if is_damage(error):
                     await self._read_apart(batch)
                 else:
                     self._want_again(batch)
@@ -213,7 +212,7 @@ class EventReader:
             try:
                 await self._read({job_id: group})
             except TROUBLE as error:
-                if not (isinstance(error, ResponseError) and is_damage(error)):
+                if not is_damage(error):
                     self._want_again({job_id: group})
                     continue
                 log.error("event_unreadable", job=job_id, why=trouble_in_words(error))

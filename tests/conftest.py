@@ -7,7 +7,7 @@ import os
 import resource
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from cli.exits import CommandFailed
 from cli.redis_server import find_binary, free_port
 from scheduler import load
 from scheduler.scripts import Scripts
+from tests.crooked import CrookedWire
 
 TERMINAL = {"FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
 WAIT_S = 30.0
@@ -197,3 +198,11 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
     directory.mkdir()
     with redis_in(directory) as server:
         yield server
+
+
+@pytest.fixture
+async def wire(redis_server: RedisServer) -> AsyncIterator[CrookedWire]:
+    """A way to that server on which replies are changed as the test wants."""
+    wire = CrookedWire(redis_server.port)
+    yield wire
+    await wire.close()

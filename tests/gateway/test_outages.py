@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -23,6 +25,19 @@ HANG_S = 20.0
 EACH_WRITE = ("appendfsync", "always")
 """With ``everysec`` a kill loses what a busy disk has kept waiting, a second or two of it, which is
 more than the service promises to get over."""
+
+
+@contextmanager
+def _told_to_end_while_redis_hangs(process: Process) -> Iterator[None]:
+    """A gateway that was asked to end and, a moment later, to end at once."""
+    os.kill(process.server.pid, signal.SIGSTOP)
+    try:
+        process.signal(signal.SIGTERM)
+        time.sleep(0.3)
+        process.signal(signal.SIGTERM)
+        yield
+    finally:
+        os.kill(process.server.pid, signal.SIGCONT)
 
 
 def timed(process: Process, body: dict[str, Any]) -> tuple[float, httpx.Response]:
@@ -113,15 +128,9 @@ def test_a_gateway_stops_though_redis_hangs(process: Process, threads: ThreadPoo
     """Told twice, it says so to whoever is inside and ends, without waiting for Redis."""
     inside = threads.submit(process.post, {**HELLO, "timeout_ms": 30_000})
     process.claim()
-    os.kill(process.server.pid, signal.SIGSTOP)
-    try:
-        process.signal(signal.SIGTERM)
-        time.sleep(0.3)
-        process.signal(signal.SIGTERM)
+    with _told_to_end_while_redis_hangs(process):
         told = inside.result(HANG_S)
         status = process.exit_status(HANG_S)
-    finally:
-        os.kill(process.server.pid, signal.SIGCONT)
 
     assert (told.status_code, told.json()["error"]["code"]) == (503, "draining")
     assert status == 0
@@ -134,15 +143,9 @@ def test_a_gateway_that_ends_waits_for_no_redis(
     inside = [threads.submit(process.post, {**HELLO, "timeout_ms": 30_000}) for _ in range(6)]
     for _ in inside:
         process.claim_hint()
-    os.kill(process.server.pid, signal.SIGSTOP)
-    try:
-        process.signal(signal.SIGTERM)
-        time.sleep(0.3)
-        process.signal(signal.SIGTERM)
+    with _told_to_end_while_redis_hangs(process):
         told = {each.result(HANG_S).json()["error"]["code"] for each in inside}
         status = process.exit_status(HANG_S)
-    finally:
-        os.kill(process.server.pid, signal.SIGCONT)
 
     assert told == {"draining"}
     assert status == 0

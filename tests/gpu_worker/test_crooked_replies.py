@@ -70,13 +70,6 @@ async def books(redis_server: RedisServer) -> AsyncIterator[Deployment]:
 
 
 @pytest.fixture
-async def wire(redis_server: RedisServer) -> AsyncIterator[CrookedWire]:
-    wire = CrookedWire(redis_server.port)
-    yield wire
-    await wire.close()
-
-
-@pytest.fixture
 async def crooked(wire: CrookedWire) -> AsyncIterator[redis.Redis]:
     """A worker's client over that wire."""
     with connect(await wire.open(), timeout_s=0.5) as client:

@@ -30,13 +30,6 @@ HARMLESS = {*ODD, "a length below zero"}
 
 
 @pytest.fixture
-async def wire(redis_server: RedisServer) -> AsyncIterator[CrookedWire]:
-    wire = CrookedWire(redis_server.port)
-    yield wire
-    await wire.close()
-
-
-@pytest.fixture
 async def crooked(wire: CrookedWire, redis_server: RedisServer) -> AsyncIterator[Deployment]:
     """A deployment whose gateway has that wire to Redis, and whose worker has a good one."""
     aclient = connect_async(await wire.open(), timeout_s=5)
